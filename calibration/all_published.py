@@ -24,18 +24,18 @@ from published.datasets import source_name
 from published.mixers import KIMI_RECURRENCES
 from published.tables import STACKS
 from sparse_attention import OPERATIONS, add_sparse_attention
-from specmodel.base.files import write_text
-from specmodel.base.records import toml_text
+from specmodel.calibrate.measure.measurements import read_measurements
 from specmodel.cli import main as command
-from specmodel.machines.fallbacks import stack_kernels
-from specmodel.machines.hardware import load_hardware
-from specmodel.machines.kernels import TYPICAL, KernelFit, load_typical
-from specmodel.machines.profiles import with_stack
-from specmodel.measure.measurements import read_measurements
+from specmodel.core.base.files import write_text
+from specmodel.core.base.records import toml_text
+from specmodel.core.machines.fallbacks import stack_kernels
+from specmodel.core.machines.hardware import load_hardware
+from specmodel.core.machines.kernels import TYPICAL, KernelFit, load_typical
+from specmodel.core.machines.profiles import with_stack
 from typical import KIMI_IS, NORMS_ARE, RECURRENCES_ARE, Fitted, typical_stack
 
 ROOT = Path(__file__).parents[1]
-PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/machines/data"
+PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/core/machines/data"
 SAME_CHIP = {"a100_sxm_80gb": "a800_sxm_80gb"}
 """Devices measured, and another of the same chip and memory that takes the fit too."""
 SAME_KERNELS = {"rtx_5090": "rtx_pro_6000"}

@@ -4,7 +4,8 @@ Usage: python calibration/alternatives.py FILE. FILE is a table of measured engi
 fit check --serving` takes it. All pairs of rows with the same batch size and lengths are taken,
 rows of the same deployment in their mean, by tokens a second and GPU. Prints by what they differ in
 and by how far they are predicted apart how many pairs there are, how many are in the predicted
-order, and how far the predicted ratio is off. UNLIKE of specmodel/prediction/best.py was set by it.
+order, and how far the predicted ratio is off. UNLIKE of
+specmodel/core/prediction/best.py was set by it.
 """
 
 import itertools
@@ -13,8 +14,8 @@ import sys
 import numpy as np
 import pandas as pd
 
-from specmodel.fit.measured import judge_serving, read_serving
-from specmodel.prediction.best import ALIKE, UNLIKE
+from specmodel.calibrate.fit.measured import judge_serving, read_serving
+from specmodel.core.prediction.best import ALIKE, UNLIKE
 
 LOAD = ["batch_size", "prompt_length", "output_length"]
 ERRING = ["model", "dtype", "engine", "hardware"]

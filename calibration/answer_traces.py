@@ -25,8 +25,8 @@ from msgspec.structs import replace
 
 from program import carry_out
 from recordings import write_table
-from specmodel.base.errors import InputError
 from specmodel.cli.settings import SETTINGS
+from specmodel.core.base.errors import InputError
 from specmodel.simulate.traces import Trace, join_traces, ngram_trace, read_trace
 
 SOURCES = Path(__file__).parent / "tables/answers.toml"

@@ -3,7 +3,7 @@
 Usage: python calibration/as_published.py TABLE ... Tables are as `interval_judge.py` takes them.
 Rows whose target and drafter have published acceptance are predicted with it, on mixed use, as
 where nobody gives an acceptance. Prints errors, how many intervals hold, and how often what each
-word said came true (HELD_PUBLISHED of specmodel/prediction/gains.py); then by table.
+word said came true (HELD_PUBLISHED of specmodel/core/prediction/gains.py); then by table.
 """
 
 import sys
@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 import interval_judge
-from specmodel.base.errors import InputError
-from specmodel.drafters.acceptance import measured_acceptance
-from specmodel.drafters.by_name import drafter_kind
-from specmodel.fit.measured.judge import Alike, told_of
-from specmodel.prediction.predicting import predict_deployed
+from specmodel.calibrate.fit.measured.judge import Alike, told_of
+from specmodel.core.base.errors import InputError
+from specmodel.core.drafters.acceptance import measured_acceptance
+from specmodel.core.drafters.by_name import drafter_kind
+from specmodel.core.prediction.predicting import predict_deployed
 
 
 def predicted(some: Alike) -> dict[str, Any]:

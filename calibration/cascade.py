@@ -16,10 +16,10 @@ from msgspec.structs import asdict
 import cascade_suite as suite
 from cascade_suite import DEFAULT_FIRST, PAPER, SuiteSettings
 from program import carry_out
-from specmodel.base.text import Columns, align, wrap
-from specmodel.base.units import check
 from specmodel.cli.output import answering, told_progress
 from specmodel.cli.settings import SETTINGS
+from specmodel.core.base.text import Columns, align, wrap
+from specmodel.core.base.units import check
 from specmodel.show.forms import Answer, records
 from specmodel.simulate.sources import MOST
 

@@ -22,9 +22,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from answer_traces import answers_trace
-from specmodel.answers.sweeps.workers import results
-from specmodel.base.units import check
-from specmodel.cost.deploying import deploy
+from specmodel.core.base.units import check
+from specmodel.core.cost.deploying import deploy
+from specmodel.plan.sweeps.workers import results
 from specmodel.simulate.policies import CascadeSettings
 from specmodel.simulate.replays import simulate
 from specmodel.simulate.sampling import TRACE, stream

@@ -29,19 +29,19 @@ from torch import Tensor
 import specmodel
 from closed_loop_settings import SETTINGS, Setting, stored_in
 from decoder import Decoder, Pass, Speculator, State, decode, speculate
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.algebra.experts import correlated_active_experts
-from specmodel.algebra.routing import sample_routing
-from specmodel.base.errors import InputError
-from specmodel.base.files import write_text
-from specmodel.base.units import FloatArray
-from specmodel.cost.deploying import deploy
-from specmodel.drafters.passes import Drafter, DraftPasses
-from specmodel.machines.engine import load_engine
-from specmodel.machines.hardware import HardwareProfile, load_hardware
-from specmodel.measure.kernels.device import find_device
-from specmodel.measure.kernels.layers import has_grouped_kernel
-from specmodel.models.architecture import Architecture
+from specmodel.calibrate.measure.kernels.device import find_device
+from specmodel.calibrate.measure.kernels.layers import has_grouped_kernel
+from specmodel.core.algebra.acceptance import Acceptance
+from specmodel.core.algebra.experts import correlated_active_experts
+from specmodel.core.algebra.routing import sample_routing
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.files import write_text
+from specmodel.core.base.units import FloatArray
+from specmodel.core.cost.deploying import deploy
+from specmodel.core.drafters.passes import Drafter, DraftPasses
+from specmodel.core.machines.engine import load_engine
+from specmodel.core.machines.hardware import HardwareProfile, load_hardware
+from specmodel.core.models.architecture import Architecture
 from specmodel.show import plots
 
 BARE = load_engine("ideal").with_changes("engine", {"fuses_all": False})

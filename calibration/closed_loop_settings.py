@@ -7,10 +7,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from decoder import operators
-from specmodel.base.dtypes import check_dtype
-from specmodel.base.records import build
-from specmodel.measure.kernels.operators import BASE
-from specmodel.models.architecture import Architecture
+from specmodel.calibrate.measure.kernels.operators import BASE
+from specmodel.core.base.dtypes import check_dtype
+from specmodel.core.base.records import build
+from specmodel.core.models.architecture import Architecture
 
 
 class Setting(Struct, frozen=True, kw_only=True):

@@ -13,11 +13,11 @@ from program import carry_out
 from published.datasets import list_tables, source_name
 from published.tables import published_measurements
 from specmodel import load_hardware
-from specmodel.base.errors import InputError
-from specmodel.base.files import write_text
-from specmodel.base.text import align
+from specmodel.calibrate.measure.measurements import ROLES
 from specmodel.cli.settings import SETTINGS
-from specmodel.measure.measurements import ROLES
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.files import write_text
+from specmodel.core.base.text import align
 
 
 @click.command("dataset", context_settings=SETTINGS)

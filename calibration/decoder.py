@@ -14,16 +14,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specmodel.base.errors import InputError
-from specmodel.layers.dense import DenseFeedForward
-from specmodel.layers.feed_forward import RoutedExperts
-from specmodel.layers.group import FeedForward, Mixer
-from specmodel.layers.grouped import GroupedAttention
-from specmodel.measure.kernels import layers
-from specmodel.measure.kernels.bench import captured
-from specmodel.measure.kernels.layers import ExpertWeights, Product, Span
-from specmodel.measure.kernels.operators import BASE, Operator, timed_on
-from specmodel.models.architecture import Architecture
+from specmodel.calibrate.measure.kernels import layers
+from specmodel.calibrate.measure.kernels.bench import captured
+from specmodel.calibrate.measure.kernels.layers import ExpertWeights, Product, Span
+from specmodel.calibrate.measure.kernels.operators import BASE, Operator, timed_on
+from specmodel.core.base.errors import InputError
+from specmodel.core.layers.dense import DenseFeedForward
+from specmodel.core.layers.feed_forward import RoutedExperts
+from specmodel.core.layers.group import FeedForward, Mixer
+from specmodel.core.layers.grouped import GroupedAttention
+from specmodel.core.models.architecture import Architecture
 
 _ROTARY_BASE = 10_000.0
 _SCALE = 1e-3  # of scales of quantised weights [-]

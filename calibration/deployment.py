@@ -2,14 +2,14 @@
 
 Usage: python calibration/deployment.py FILE. FILE is a table of measured engines, as `specmodel
 fit check --serving` takes it. Prints the spread fitted to all rows, which is DEPLOYMENT_SPREAD of
-specmodel/prediction/intervals.py, coverage without one, coverage of each model with the spread
+specmodel/core/prediction/intervals.py, coverage without one, coverage of each model with the spread
 fitted to the others, and how much of the ratios of decode steps intervals of ratios hold for.
 """
 
 import sys
 
-from specmodel.fit.measured import judge_serving, read_serving
-from specmodel.prediction.intervals import CENTRAL, DEPLOYMENT_SPREAD
+from specmodel.calibrate.fit.measured import judge_serving, read_serving
+from specmodel.core.prediction.intervals import CENTRAL, DEPLOYMENT_SPREAD
 from spread import coverage_left_out, fit_spread, least_spreads, ratios_of_passes, without_engine
 
 

@@ -17,15 +17,15 @@ from msgspec.structs import replace
 
 from gpu_engine import RANDOM_HOST, STEPS, read_steps
 from published.population import Population, fit_population
-from specmodel.base.files import write_text
-from specmodel.base.records import toml_text
-from specmodel.fit.measured.judge import judge_serving
-from specmodel.fit.measured.tables import Served, ServingTable, read_serving
-from specmodel.fit.result import rounded
-from specmodel.fit.steps import fitted_on, measured_steps
-from specmodel.layers.engines import Beside
-from specmodel.machines.engine import FOLDER, EngineProfile, load_engine
-from specmodel.machines.versions import of_version
+from specmodel.calibrate.fit.measured.judge import judge_serving
+from specmodel.calibrate.fit.measured.tables import Served, ServingTable, read_serving
+from specmodel.calibrate.fit.result import rounded
+from specmodel.calibrate.fit.steps import fitted_on, measured_steps
+from specmodel.core.base.files import write_text
+from specmodel.core.base.records import toml_text
+from specmodel.core.layers.engines import Beside
+from specmodel.core.machines.engine import FOLDER, EngineProfile, load_engine
+from specmodel.core.machines.versions import of_version
 
 TABLE = Path(__file__).parent / "tables" / "engine_pairs.csv"
 GRID, EVERY, DIP = "sna-gb200", 4, 2

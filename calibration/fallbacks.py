@@ -16,20 +16,20 @@ from msgspec.structs import replace
 
 from published.datasets import source_name
 from published.tables import STACKS
-from specmodel.base.files import write_text
-from specmodel.base.records import toml_text
-from specmodel.fit.kernels import normal_spreads
-from specmodel.fit.result import rounded
-from specmodel.fit.timed_work import judge
-from specmodel.machines.fallbacks import Candidate, Ranking, Rankings, candidates
-from specmodel.machines.hardware import load_hardware
-from specmodel.machines.kernels import FittedStack, KernelFit, fitted_dtype
-from specmodel.machines.profiles import hardware_text, with_stack
-from specmodel.measure.measurements import groups, judged_rows, read_measurements
+from specmodel.calibrate.fit.kernels import normal_spreads
+from specmodel.calibrate.fit.result import rounded
+from specmodel.calibrate.fit.timed_work import judge
+from specmodel.calibrate.measure.measurements import groups, judged_rows, read_measurements
+from specmodel.core.base.files import write_text
+from specmodel.core.base.records import toml_text
+from specmodel.core.machines.fallbacks import Candidate, Ranking, Rankings, candidates
+from specmodel.core.machines.hardware import load_hardware
+from specmodel.core.machines.kernels import FittedStack, KernelFit, fitted_dtype
+from specmodel.core.machines.profiles import hardware_text, with_stack
 from typical import Fitted, is_judged, means
 
 ROOT = Path(__file__).parents[1]
-PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/machines/data"
+PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/core/machines/data"
 MOST_ROWS = 1500
 """Rows of a table that are judged, evenly spaced [-]."""
 OF_ONE_STACK = ("recurrence", "kimi_recurrence", "elementwise")

@@ -20,10 +20,10 @@ import pandas as pd
 from msgspec.structs import replace
 
 from specmodel import decode
-from specmodel.cost.deploying import deploy
-from specmodel.cost.latency import step_times
-from specmodel.fit.measured import judge_serving, read_serving
-from specmodel.machines.engine import load_engine
+from specmodel.calibrate.fit.measured import judge_serving, read_serving
+from specmodel.core.cost.deploying import deploy
+from specmodel.core.cost.latency import step_times
+from specmodel.core.machines.engine import load_engine
 
 BARE = load_engine("ideal").with_changes("engine", {"fuses_all": False})
 """Kernels one after another, and no overhead."""

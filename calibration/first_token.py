@@ -11,12 +11,12 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from specmodel.base.files import write_text
-from specmodel.base.units import FloatArray
-from specmodel.fit.measured import judge_first_tokens, read_serving
-from specmodel.fit.measured.aliases import stack_of
-from specmodel.fit.measured.judge import LEAST_PROMPT, MOST_REQUESTS
-from specmodel.machines.engine import FIRST_TOKENS
+from specmodel.calibrate.fit.measured import judge_first_tokens, read_serving
+from specmodel.calibrate.fit.measured.aliases import stack_of
+from specmodel.calibrate.fit.measured.judge import LEAST_PROMPT, MOST_REQUESTS
+from specmodel.core.base.files import write_text
+from specmodel.core.base.units import FloatArray
+from specmodel.core.machines.engine import FIRST_TOKENS
 
 HEAD = f"""\
 # What an engine adds to the time to the first token beside its passes [s]: the constant of least

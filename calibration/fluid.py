@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from specmodel.base.units import Numeric, check
+from specmodel.core.base.units import Numeric, check
 from specmodel.simulate.closed_forms import LoadCurves, SteadyState
 
 _FINE = 8

@@ -25,17 +25,17 @@ from typing import Any
 import pandas as pd
 from msgspec.structs import replace
 
-from specmodel.base.files import write_text
-from specmodel.base.records import toml_text
-from specmodel.cost.deploying import deploy
-from specmodel.cost.deployment import Deployment
-from specmodel.cost.prefill import prefill_pass, whole_prompts
-from specmodel.fit import update_engine
-from specmodel.fit.measured.aliases import shipped_model
-from specmodel.fit.measured.tables import Served
-from specmodel.fit.steps import measured_steps
-from specmodel.machines.engine import EngineProfile, load_engine
-from specmodel.models.architecture import load_architecture
+from specmodel.calibrate.fit import update_engine
+from specmodel.calibrate.fit.measured.aliases import shipped_model
+from specmodel.calibrate.fit.measured.tables import Served
+from specmodel.calibrate.fit.steps import measured_steps
+from specmodel.core.base.files import write_text
+from specmodel.core.base.records import toml_text
+from specmodel.core.cost.deploying import deploy
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.prefill import prefill_pass, whole_prompts
+from specmodel.core.machines.engine import EngineProfile, load_engine
+from specmodel.core.models.architecture import load_architecture
 from specmodel.simulate.times import mixed_step_time
 
 RESULTS = Path(__file__).parent / "results/h200_vllm"

@@ -4,7 +4,7 @@ Usage: python calibration/grounds.py TABLE ... [--write]. Tables are as `interva
 them. The spread of a cell is that at which the interval score of its rows is least; a host weighs
 alike in each cell that it has rows of. Each host is judged by the table of the others. Prints the
 table, errors and intervals of left-out hosts by cell, and how gains and losses were called; --write
-puts it into ``specmodel/prediction/grounds.csv``.
+puts it into ``specmodel/core/prediction/grounds.csv``.
 """
 
 import sys
@@ -20,12 +20,12 @@ from msgspec.structs import replace
 
 import as_published
 import interval_judge as judge
-from specmodel.base.units import NORMAL_80, FloatArray
-from specmodel.cost.deploying import resolve
-from specmodel.fit.measured.judge import told_of
-from specmodel.fit.measured.tables import ServingTable
-from specmodel.prediction import ground
-from specmodel.prediction.ground import LIKELY, SURELY, Cell, Ground, Shares
+from specmodel.calibrate.fit.measured.judge import told_of
+from specmodel.calibrate.fit.measured.tables import ServingTable
+from specmodel.core.base.units import NORMAL_80, FloatArray
+from specmodel.core.cost.deploying import resolve
+from specmodel.core.prediction import ground
+from specmodel.core.prediction.ground import LIKELY, SURELY, Cell, Ground, Shares
 
 MISSED = 10.0
 """What an interval score adds for each unit that a measurement lies outside [-]."""

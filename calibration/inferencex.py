@@ -19,10 +19,10 @@ import pandas as pd
 from scipy.optimize import minimize_scalar
 
 from specmodel import predict
-from specmodel.algebra.acceptance import Acceptance, acceptance_from_lengths
-from specmodel.base.units import FloatArray
-from specmodel.drafters.measured_heads import PublishedHead, published_head_of
-from specmodel.drafters.tasks import MIXTURE, task_shifts
+from specmodel.core.algebra.acceptance import Acceptance, acceptance_from_lengths
+from specmodel.core.base.units import FloatArray
+from specmodel.core.drafters.measured_heads import PublishedHead, published_head_of
+from specmodel.core.drafters.tasks import MIXTURE, task_shifts
 
 OPTIONS = ("weight_dtype", "kv_dtype", "tensor_parallel", "data_parallel", "expert_parallel")
 """Columns that are taken where they are known; tensor_parallel is all GPUs else."""

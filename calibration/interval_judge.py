@@ -3,11 +3,11 @@
 Usage: python calibration/interval_judge.py TABLE ... [--without-own]. Tables have pairs with and
 without speculation, as `specmodel fit check --serving` takes them. Finds the law of what differs
 between hosts (HOST_SHARE, RECURRENT_SPREAD, UNSEEN_CHANCE and UNSEEN_COST of
-specmodel/prediction/intervals.py) from all hosts, and for each host from the others; prints the
-constants to ship, then, each host by the law of the others, errors and intervals by table, class
-and host, and how gains and losses were called. Engines are those that ship, of which some hosts
-have a part; with --without-own, hosts of `tables/engine_pairs.csv` have engines fitted without
-them, which takes minutes.
+specmodel/core/prediction/intervals.py) from all hosts, and for each host from the others; prints
+the constants to ship, then, each host by the law of the others, errors and intervals by table,
+class and host, and how gains and losses were called. Engines are those that ship, of which some
+hosts have a part; with --without-own, hosts of `tables/engine_pairs.csv` have engines fitted
+without them, which takes minutes.
 """
 
 import sys
@@ -20,16 +20,16 @@ from msgspec.structs import asdict, replace
 from scipy import optimize, special, stats
 
 from engines import TABLE, engine_of_others, fit, rows_for, runs
-from specmodel.algebra.acceptance import mean_tokens_per_step
-from specmodel.base.units import NORMAL_80, FloatArray
-from specmodel.cost.deploying import resolve
-from specmodel.drafters.kinds.models import pard_drafter
-from specmodel.fit.measured import judge_serving, read_serving
-from specmodel.fit.measured.tables import Served, ServingTable
-from specmodel.models.architecture import Architecture, list_architectures, load_architecture
-from specmodel.prediction import intervals
-from specmodel.prediction.best import ALIKE
-from specmodel.prediction.ground import LIKELY, SURELY
+from specmodel.calibrate.fit.measured import judge_serving, read_serving
+from specmodel.calibrate.fit.measured.tables import Served, ServingTable
+from specmodel.core.algebra.acceptance import mean_tokens_per_step
+from specmodel.core.base.units import NORMAL_80, FloatArray
+from specmodel.core.cost.deploying import resolve
+from specmodel.core.drafters.kinds.models import pard_drafter
+from specmodel.core.models.architecture import Architecture, list_architectures, load_architecture
+from specmodel.core.prediction import intervals
+from specmodel.core.prediction.best import ALIKE
+from specmodel.core.prediction.ground import LIKELY, SURELY
 
 CONSTANTS = ("HOST_SHARE", "RECURRENT_SPREAD", "UNSEEN_CHANCE", "UNSEEN_COST")
 FIRST = (0.5, 0.06, 0.05, 0.6)

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from published.tables import STACKS, published_measurements
-from specmodel.fit.timed_work import ALL_ROWS, error_table, predict_measured
-from specmodel.layers.kinds import MAIN_KINDS
-from specmodel.machines.hardware import load_hardware
-from specmodel.machines.kernels import FittedStack, fitted_dtype
-from specmodel.measure.measurements import check_measurements
+from specmodel.calibrate.fit.timed_work import ALL_ROWS, error_table, predict_measured
+from specmodel.calibrate.measure.measurements import check_measurements
+from specmodel.core.layers.kinds import MAIN_KINDS
+from specmodel.core.machines.hardware import load_hardware
+from specmodel.core.machines.kernels import FittedStack, fitted_dtype
 
 PER_CENT_80 = 1.2815515594
 """Half the width of a central 80 % interval [standard deviation]."""

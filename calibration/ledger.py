@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specmodel.fit.measured import read_serving
-from specmodel.fit.measured.judge import Alike, told_of
-from specmodel.fit.measured.tables import Served
-from specmodel.machines.hardware import load_hardware
-from specmodel.prediction.decoding import decode_deployed
+from specmodel.calibrate.fit.measured import read_serving
+from specmodel.calibrate.fit.measured.judge import Alike, told_of
+from specmodel.calibrate.fit.measured.tables import Served
+from specmodel.core.machines.hardware import load_hardware
+from specmodel.core.prediction.decoding import decode_deployed
 
 GROUP = ["model", "engine", "hardware", "dtype"]
 

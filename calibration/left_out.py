@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from ledger import contradicted
 from popularity import SPREAD
-from specmodel.base.units import FloatArray
-from specmodel.fit.measured import ServingTable, judge_serving, read_serving
-from specmodel.fit.measured.tables import Served
+from specmodel.calibrate.fit.measured import ServingTable, judge_serving, read_serving
+from specmodel.calibrate.fit.measured.tables import Served
+from specmodel.core.base.units import FloatArray
 from spread import fit_spread, least_spreads, without_engine
 
 LOAD = ("prompt_length", "output_length", "lockstep")

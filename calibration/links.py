@@ -17,19 +17,19 @@ from scipy.optimize import least_squares
 
 from published.all_reduces import COLUMNS, LinkFitting, errors_of, fit_all_reduces
 from published.datasets import list_tables, read_timings, source_name
-from specmodel.base.errors import InputError
-from specmodel.base.files import write_text
-from specmodel.base.records import build, toml_text
-from specmodel.fit.result import ROBUST_SCALE, rounded
-from specmodel.machines.hardware import (
+from specmodel.calibrate.fit.result import ROBUST_SCALE, rounded
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.files import write_text
+from specmodel.core.base.records import build, toml_text
+from specmodel.core.machines.hardware import (
     AllReduceFit,
     HardwareProfile,
     Link,
     list_hardware,
     load_hardware,
 )
-from specmodel.machines.kernels import TYPICAL
-from specmodel.machines.profiles import without_table
+from specmodel.core.machines.kernels import TYPICAL
+from specmodel.core.machines.profiles import without_table
 
 PROFILES = Path(__file__).parents[1] / "hw_profiles"
 SIZES = (2**11, 2**28)

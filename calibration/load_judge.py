@@ -21,9 +21,9 @@ from msgspec.structs import replace
 
 from fluid import fluid_state
 from real_judge import drafter_named
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.files import write_text
-from specmodel.cost.deploying import deploy
+from specmodel.core.algebra.acceptance import Acceptance
+from specmodel.core.base.files import write_text
+from specmodel.core.cost.deploying import deploy
 from specmodel.simulate.capacity import Capacity, Targets
 from specmodel.simulate.closed_forms import chain_state
 from specmodel.simulate.outcome import COOL_DOWN, WARM_UP

@@ -16,21 +16,27 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from program import carry_out
-from specmodel.base.errors import InputError, nearest
-from specmodel.base.files import write_text
-from specmodel.base.records import toml_text
-from specmodel.base.tables import ARGUMENT, need_columns, numbers, read_table
-from specmodel.base.text import align, wrap
-from specmodel.base.units import FloatArray, check
+from specmodel.calibrate.fit.result import (
+    ROBUST_SCALE,
+    FitResult,
+    best_of_starts,
+    log_fit_result,
+    rounded,
+)
+from specmodel.calibrate.fit.steps import provenance
+from specmodel.calibrate.measure.measurements import need_known
 from specmodel.cli.settings import SETTINGS, own, refuse_inputs
-from specmodel.cost.deploying import deploy
-from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import step_times
-from specmodel.fit.result import ROBUST_SCALE, FitResult, best_of_starts, log_fit_result, rounded
-from specmodel.fit.steps import provenance
-from specmodel.machines.engine import OVERHEADS, EngineProfile, load_engine
-from specmodel.measure.measurements import need_known
-from specmodel.prediction.table import seconds
+from specmodel.core.base.errors import InputError, nearest
+from specmodel.core.base.files import write_text
+from specmodel.core.base.records import toml_text
+from specmodel.core.base.tables import ARGUMENT, need_columns, numbers, read_table
+from specmodel.core.base.text import align, wrap
+from specmodel.core.base.units import FloatArray, check
+from specmodel.core.cost.deploying import deploy
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.latency import step_times
+from specmodel.core.machines.engine import OVERHEADS, EngineProfile, load_engine
+from specmodel.core.prediction.table import seconds
 
 COLUMNS = (
     "target", "drafter", "hardware", "batch_size", "draft_length", "context_length", "quantity",

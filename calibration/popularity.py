@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 from msgspec.structs import replace
 
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.cost.deploying import resolve
-from specmodel.fit.measured import ServingTable, judge_serving, read_serving
-from specmodel.fit.measured.tables import Served
-from specmodel.models.architecture import load_architecture
-from specmodel.prediction.predicting import predict_deployed
+from specmodel.calibrate.fit.measured import ServingTable, judge_serving, read_serving
+from specmodel.calibrate.fit.measured.tables import Served
+from specmodel.core.algebra.acceptance import Acceptance
+from specmodel.core.cost.deploying import resolve
+from specmodel.core.models.architecture import load_architecture
+from specmodel.core.prediction.predicting import predict_deployed
 
 SPREADS = [0.0, 0.4, 0.7, 1.0, 1.3, 1.6, 1.9]
 DRAFT_LENGTH = 3

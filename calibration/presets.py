@@ -16,8 +16,8 @@ import pandas as pd
 from scipy.optimize import brentq, minimize
 
 from copy_runs import OUTPUTS, fit_copy_runs
-from specmodel.base.files import write_text
-from specmodel.base.records import toml_text
+from specmodel.core.base.files import write_text
+from specmodel.core.base.records import toml_text
 from specmodel.simulate.traces.record import Trace
 from specmodel.simulate.traces.statistics import DRAFT_LENGTHS, TraceStatistics, trace_statistics
 from specmodel.simulate.traces.synthetic import FOLDER, AcceptanceProcess, Process, sample_trace

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import click
 
-from specmodel.base.errors import InputError, in_one_line
 from specmodel.cli.settings import flag
+from specmodel.core.base.errors import InputError, in_one_line
 
 
 def carry_out(command: click.Command, words: Sequence[str] | None = None) -> int:

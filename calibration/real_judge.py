@@ -18,13 +18,13 @@ import numpy as np
 import pandas as pd
 from msgspec.structs import replace
 
-from specmodel.base.files import write_text
-from specmodel.base.records import toml_text
-from specmodel.fit import EngineUpdate, update_engine
-from specmodel.fit.measured import read_benchmarks, served_runs
-from specmodel.fit.measured.runs import mean_range
-from specmodel.fit.steps import MeasuredSteps, measured_steps
-from specmodel.machines.engine import EngineProfile, load_engine
+from specmodel.calibrate.fit import EngineUpdate, update_engine
+from specmodel.calibrate.fit.measured import read_benchmarks, served_runs
+from specmodel.calibrate.fit.measured.runs import mean_range
+from specmodel.calibrate.fit.steps import MeasuredSteps, measured_steps
+from specmodel.core.base.files import write_text
+from specmodel.core.base.records import toml_text
+from specmodel.core.machines.engine import EngineProfile, load_engine
 
 LOAD = ["concurrency", "prompt"]
 """Columns that tell loads apart."""

@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 
 from copy_runs import fit_copy_runs
 from recordings import KINDS, LOOK_UPS, Recorded, half, recorded, trace_of
-from specmodel.cost.deploying import deploy
+from specmodel.core.cost.deploying import deploy
 from specmodel.simulate import ReplayTimes, replay_times, simulate, summarise
 from specmodel.simulate.traces import Trace, sample_trace, trace_statistics
 

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from msgspec import Struct
 
-from specmodel.base.errors import InputError
+from specmodel.core.base.errors import InputError
 from specmodel.simulate.traces import Trace, ngram_trace
 
 LIST = Path(__file__).parent / "tables/recorded_files.csv"

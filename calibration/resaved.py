@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from specmodel.base.errors import InputError
-from specmodel.base.records import as_table
-from specmodel.models.architecture import Architecture
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.records import as_table
+from specmodel.core.models.architecture import Architecture
 
 LABELS = ("name", "source")
 BESIDE = "hf_quant_config.json"

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from specmodel import decode, deploy
-from specmodel.base.errors import InputError
+from specmodel.core.base.errors import InputError
 
 MODELS: dict[str, dict[str, Any]] = {
     "gpt-oss-120b": {"tensor_parallel": 1},

@@ -24,18 +24,18 @@ from published.datasets import list_tables, source_name
 from published.layers import predicted_time
 from published.rivals import slow_layers
 from published.tables import SERVERS
-from specmodel.algebra.roofline import KernelParameters
-from specmodel.base.files import write_text
-from specmodel.base.records import toml_text
-from specmodel.fit.kernels import KernelFitting
-from specmodel.machines.fallbacks import Ranking, load_rankings
-from specmodel.machines.hardware import HardwareProfile, load_hardware
-from specmodel.machines.kernels import FITTED_DTYPE, FittedStack, KernelFit, load_typical
-from specmodel.machines.profiles import hardware_text, with_stack
+from specmodel.calibrate.fit.kernels import KernelFitting
+from specmodel.core.algebra.roofline import KernelParameters
+from specmodel.core.base.files import write_text
+from specmodel.core.base.records import toml_text
+from specmodel.core.machines.fallbacks import Ranking, load_rankings
+from specmodel.core.machines.hardware import HardwareProfile, load_hardware
+from specmodel.core.machines.kernels import FITTED_DTYPE, FittedStack, KernelFit, load_typical
+from specmodel.core.machines.profiles import hardware_text, with_stack
 from typical import geometric_means, judged_elsewhere
 
 ROOT = Path(__file__).parents[1]
-PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/machines/data"
+PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/core/machines/data"
 SHARPNESS = 2.0
 """Exponent of typical layers, the one fitted to most [-]."""
 

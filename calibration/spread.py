@@ -9,16 +9,16 @@ import numpy as np
 import pandas as pd
 from msgspec.structs import replace
 
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray
-from specmodel.cost.deploying import resolve
-from specmodel.fit.measured.judge import alike
-from specmodel.fit.measured.tables import Served, ServingTable
-from specmodel.machines.engine import load_engine
-from specmodel.prediction.columns import DECODE_COLUMNS
-from specmodel.prediction.intervals import CENTRAL, central_intervals
-from specmodel.prediction.predicting import plain_points, predict_deployed
+from specmodel.calibrate.fit.measured.judge import alike
+from specmodel.calibrate.fit.measured.tables import Served, ServingTable
+from specmodel.core.algebra.acceptance import Acceptance
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import FloatArray
+from specmodel.core.cost.deploying import resolve
+from specmodel.core.machines.engine import load_engine
+from specmodel.core.prediction.columns import DECODE_COLUMNS
+from specmodel.core.prediction.intervals import CENTRAL, central_intervals
+from specmodel.core.prediction.predicting import plain_points, predict_deployed
 
 BARE = load_engine("ideal").with_changes("engine", {"fuses_all": False})
 """Kernels one after another, and no overhead."""

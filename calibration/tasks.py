@@ -2,7 +2,7 @@
 
 Usage: python calibration/tasks.py [--write]
 
-`specmodel/drafters/data/acceptance.csv` has heads that were measured on several data sets. The
+`specmodel/core/drafters/data/acceptance.csv` has heads that were measured on several data sets. The
 logit of the acceptance rate is taken as that of the head plus a shift of the data set, fitted by
 least squares at the draft length that most of a head's data sets share; a kind of task has the mean
 of its data sets that enough heads were measured on. Heads are judged left out: by what was measured
@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from specmodel.algebra.speculation import expected_tokens_per_step, solve_acceptance_rate
-from specmodel.base.units import FloatArray
-from specmodel.drafters.tasks import MIXED, MIXTURE, task_shifts
+from specmodel.core.algebra.speculation import expected_tokens_per_step, solve_acceptance_rate
+from specmodel.core.base.units import FloatArray
+from specmodel.core.drafters.tasks import MIXED, MIXTURE, task_shifts
 
 DATA = Path(__file__).parents[1] / "specmodel" / "drafters" / "data"
 KINDS = [*MIXED, "agents"]

@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 import interval_judge
 from engines import TABLE, engine_of_others, fit
-from specmodel.fit import update_engine
-from specmodel.fit.measured import judge_serving, read_serving
-from specmodel.fit.measured.tables import Served, ServingTable
-from specmodel.machines.engine import EngineProfile, load_engine
+from specmodel.calibrate.fit import update_engine
+from specmodel.calibrate.fit.measured import judge_serving, read_serving
+from specmodel.calibrate.fit.measured.tables import Served, ServingTable
+from specmodel.core.machines.engine import EngineProfile, load_engine
 
 
 def two_runs(row: Served, of_plain: Served) -> list[Served]:

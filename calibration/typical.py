@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from published.mixers import RECURRENCES
 from published.tables import NORMS
-from specmodel.algebra.roofline import KernelParameters
-from specmodel.fit.kernels import KIND_FITS, normal_spreads
-from specmodel.fit.result import rounded
-from specmodel.fit.timed_work import judge, shape_errors
-from specmodel.layers.kinds import FITTED_KINDS
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.machines.kernels import FITTED_DTYPE, FittedStack, KernelFit
-from specmodel.measure.measurements import groups, judged_rows
+from specmodel.calibrate.fit.kernels import KIND_FITS, normal_spreads
+from specmodel.calibrate.fit.result import rounded
+from specmodel.calibrate.fit.timed_work import judge, shape_errors
+from specmodel.calibrate.measure.measurements import groups, judged_rows
+from specmodel.core.algebra.roofline import KernelParameters
+from specmodel.core.layers.kinds import FITTED_KINDS
+from specmodel.core.machines.hardware import HardwareProfile
+from specmodel.core.machines.kernels import FITTED_DTYPE, FittedStack, KernelFit
 
 NORMS_ARE = f"; norms as quantisation of {' '.join(NORMS)}"
 KIMI_IS = "; Kimi's recurrence of {stack} {version}"

@@ -25,16 +25,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fluid import fluid_state
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy, resolve
-from specmodel.cost.prefill import prefill_pass
-from specmodel.drafters.acceptance import load_acceptance
-from specmodel.fit.measured import judge_serving, read_serving
-from specmodel.fit.measured.judge import first_token_time
-from specmodel.layers.batch import sequence_group
-from specmodel.machines.engine import first_token_constants
-from specmodel.prediction.decoding import decode_deployed
+from specmodel.calibrate.fit.measured import judge_serving, read_serving
+from specmodel.calibrate.fit.measured.judge import first_token_time
+from specmodel.core.algebra.acceptance import Acceptance
+from specmodel.core.base.errors import InputError
+from specmodel.core.cost.deploying import deploy, resolve
+from specmodel.core.cost.prefill import prefill_pass
+from specmodel.core.drafters.acceptance import load_acceptance
+from specmodel.core.layers.batch import sequence_group
+from specmodel.core.machines.engine import first_token_constants
+from specmodel.core.prediction.decoding import decode_deployed
 from specmodel.simulate import loop
 from specmodel.simulate.closed_forms import LoadCurves, chain_state
 from specmodel.simulate.drafting import fixed

@@ -9,8 +9,8 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "parts"), str(HERE.parent)]
 
 from specmodel import __version__  # noqa: E402 - below the path that it needs
-from specmodel.answers import config_formats, schedule  # noqa: E402 - below the path
-from specmodel.answers.sensitivity import analyses  # noqa: E402 - below the path
+from specmodel.plan import config_formats, schedule  # noqa: E402 - below the path
+from specmodel.plan.sensitivity import analyses  # noqa: E402 - below the path
 
 # signatures of records are read with the types of their fields, which are imported for these only
 config_formats.Schedule, analyses.pd = schedule.Schedule, pandas  # type: ignore[attr-defined]

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from specmodel.measure.kernels.device import DeviceInfo
-from specmodel.measure.kernels.suite import Point
+from specmodel.calibrate.measure.kernels.device import DeviceInfo
+from specmodel.calibrate.measure.kernels.suite import Point
 
 INFO = DeviceInfo(
     kind="cpu", name="Some CPU, 2 threads", hardware="some_cpu_2_threads", driver="AVX, 2 threads",
@@ -53,4 +53,4 @@ class FakeBench:
 def put(bench: type, patch: pytest.MonkeyPatch) -> None:
     """Time with this bench, in place of the module of the real one, which needs torch."""
     module = SimpleNamespace(Bench=bench)
-    patch.setitem(sys.modules, "specmodel.measure.kernels.bench", module)
+    patch.setitem(sys.modules, "specmodel.calibrate.measure.kernels.bench", module)

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from specmodel.cost import target_pass
-from specmodel.cost.latency import launched
-from specmodel.cost.prefill import read_by_drafter, whole_prompts
-from specmodel.layers import sequence_group
+from specmodel.core.cost import target_pass
+from specmodel.core.cost.latency import launched
+from specmodel.core.cost.prefill import read_by_drafter, whole_prompts
+from specmodel.core.layers import sequence_group
 
 
 def added_by_prompt(deployment, plain_time, tokens, batch_size, context):

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from specmodel import Architecture
-from specmodel.base import build
-from specmodel.models.hf.config import architecture_fields
+from specmodel.core.base import build
+from specmodel.core.models.hf.config import architecture_fields
 
 _DATA = Path(__file__).parent / "data"
 TABLE = json.loads((_DATA / "configurations.json").read_text())

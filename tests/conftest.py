@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 from printed import check_one_line, in_one_line, parse
 
-from specmodel.base.text import VERBOSE
+from specmodel.core.base.text import VERBOSE
 
 os.environ["XDG_DATA_HOME"] = "/nowhere"  # profiles of this machine are not those of tests
 
@@ -50,7 +50,7 @@ def lent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[obje
     torch = pytest.importorskip("torch")
     from cuda_install import standing_in
 
-    from specmodel.measure.kernels import bench, collectives
+    from specmodel.calibrate.measure.kernels import bench, collectives
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # threads that wait for each other on a busy machine take long

@@ -147,7 +147,7 @@ def standing_in(folder: Path) -> Iterator[tuple[Gpu, Group]]:
 
 def _forget() -> None:
     """Let the package forget what it keeps of a device."""
-    from specmodel.measure.kernels import device, layers
+    from specmodel.calibrate.measure.kernels import device, layers
 
     layers._numbers.cache_clear()
     device._identity.cache_clear()

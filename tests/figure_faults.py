@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from texts import unreadable, written
 
-from specmodel.prediction.columns import COLUMN_UNITS
+from specmodel.core.prediction.columns import COLUMN_UNITS
 
 MOST_BANDS = 3
 _GUIDE = 0.85

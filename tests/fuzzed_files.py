@@ -16,7 +16,7 @@ from planted import planted
 from printed import output_of
 
 from specmodel import InputError
-from specmodel.measure.kernels.device import DeviceInfo
+from specmodel.calibrate.measure.kernels.device import DeviceInfo
 
 _DATA = Path(__file__).parent / "data"
 _DAMAGE = ["nan", "inf", "-1", "0", "1e308", "1e-308", "1e400", "9" * 401, "true", '"x"', "1.5", ""]
@@ -69,7 +69,7 @@ def quick_bench() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         benched.put(benched.FakeBench, patch)
-        patch.setattr("specmodel.measure.kernels.device.find_device", found)
+        patch.setattr("specmodel.calibrate.measure.kernels.device.find_device", found)
         yield
 
 

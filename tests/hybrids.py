@@ -3,7 +3,7 @@
 import json
 
 from specmodel import Architecture
-from specmodel.base import as_table, build
+from specmodel.core.base import as_table, build
 
 LAYERS = {
     # hidden, GDN layers, key and value heads, attention heads and KV heads, feed-forward, tied

@@ -34,7 +34,7 @@ OPERATORS = {
 NAMES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum"}
 QUICK = ("algebra", "layers", "cost", "prediction/test_behaviour.py")
 """Tests that take half a minute together and notice most: they run first."""
-REST = ("records", "models", "drafters", "machines", "prediction", "answers", "sensitivity")
+REST = ("records", "models", "drafters", "machines", "prediction", "plan", "sensitivity")
 REST += ("sweeps", "replay")
 LEFT_OUT = ("test_predictions.py", "test_sweep_cluster.py")
 """The library's own past output, which notices all and explains nothing, and tests that wait."""
@@ -164,7 +164,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
     for name, value in {"seed": 1, "count": 40, "jobs": 1, "limit": 900}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--rooms", default="algebra,layers,cost", help="folders of specmodel/")
+    parser.add_argument(
+        "--rooms", default="core/algebra,core/layers,core/cost", help="folders of specmodel/"
+    )
     parser.add_argument("--tree", type=Path, default=Path(__file__).parents[1], help="a checkout")
     parser.add_argument("--list", action="store_true", help="print the drawn ones, run nothing")
     parser.add_argument("--only", type=int, nargs="+", metavar="INDEX", help="these, none drawn")

@@ -4,13 +4,13 @@ import numpy as np
 from msgspec.structs import fields, replace
 
 from specmodel import HardwareProfile
-from specmodel.cost import PassTime, component_time
-from specmodel.cost.passes import ComponentTime, TimeStack, kernels_taken, side_by_side
-from specmodel.layers import PassWork
-from specmodel.layers.kinds import kernel_kind
-from specmodel.machines import Kernels
-from specmodel.machines.engine import Overheads
-from specmodel.machines.kernels import DATA_SHEET_KERNELS
+from specmodel.core.cost import PassTime, component_time
+from specmodel.core.cost.passes import ComponentTime, TimeStack, kernels_taken, side_by_side
+from specmodel.core.layers import PassWork
+from specmodel.core.layers.kinds import kernel_kind
+from specmodel.core.machines import Kernels
+from specmodel.core.machines.engine import Overheads
+from specmodel.core.machines.kernels import DATA_SHEET_KERNELS
 
 NO_OVERHEADS = Overheads()
 TIMES = tuple(field.name for field in fields(ComponentTime))

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from specmodel import load_hardware
-from specmodel.algebra.roofline import KernelParameters
-from specmodel.fit import predicted_time
+from specmodel.calibrate.fit import predicted_time
+from specmodel.core.algebra.roofline import KernelParameters
 
 H200 = load_hardware("h200_sxm")
 KINDS = ("experts", "gemm", "attention", "latent_attention", "recurrence")

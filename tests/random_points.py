@@ -8,8 +8,8 @@ import sys
 import numpy as np
 
 from specmodel import InputError, list_architectures, list_engines, list_hardware
-from specmodel.cost import resolve
-from specmodel.prediction import predict_deployed
+from specmodel.core.cost import resolve
+from specmodel.core.prediction import predict_deployed
 
 AT_ONCE = 20
 """Points of each random deployment."""

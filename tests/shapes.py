@@ -4,7 +4,7 @@ from collections.abc import Collection
 from itertools import pairwise
 from typing import Any
 
-from specmodel.base import Record, as_table
+from specmodel.core.base import Record, as_table
 
 CONFIG = {
     "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_size": 4096,

@@ -5,9 +5,9 @@ from msgspec.structs import replace
 from shapes import plain_shape
 
 from specmodel import Architecture, Deployment, HardwareProfile, ngram_drafter
-from specmodel.base import as_table, build
-from specmodel.cost import MemoryUse, pass_work
-from specmodel.layers import Layout, PassWork, sequence_group
+from specmodel.core.base import as_table, build
+from specmodel.core.cost import MemoryUse, pass_work
+from specmodel.core.layers import Layout, PassWork, sequence_group
 
 
 def mixers(kind: str, **choices: tuple[object, ...]) -> st.SearchStrategy[dict[str, object]]:

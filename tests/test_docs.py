@@ -18,8 +18,8 @@ sys.path[:0] = [str(ROOT / "tests/benchmarks"), str(ROOT / "docs/parts")]
 import crossed  # noqa: E402 - a script of the benchmarks
 
 import examples  # noqa: E402 - of the site
-from specmodel.prediction import COLUMNS  # noqa: E402 - below the path
-from specmodel.prediction.columns import LOAD_COLUMNS  # noqa: E402 - likewise
+from specmodel.core.prediction import COLUMNS  # noqa: E402 - below the path
+from specmodel.core.prediction.columns import LOAD_COLUMNS  # noqa: E402 - likewise
 from specmodel.show.columns import meanings  # noqa: E402 - likewise
 from specmodel.show.glossary import LIMITS, WORDS as WORDS_OF_ANSWERS, policy_words  # noqa: E402 - below the path that it needs
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import click
 import pytest
-from test_package import MODULES, PACKAGE, ROOMS, TREES, room
+from test_package import MODULES, PACKAGE, ROOMS, TREES
 
 from specmodel.cli.commands import main_group
 
-CORE = ROOMS[: ROOMS.index("answers")]
-OTHERS = {*ROOMS} - {*CORE}
-OF_CORE = sorted(name for name in MODULES if name.count(".") and room(name) in CORE)
+CORE = ROOMS[: ROOMS.index("plan")]
+OTHERS = {"plan", "simulate", "calibrate", "show", "cli"}
+OF_CORE = sorted(name for name in MODULES if name.startswith("specmodel.core."))
 TESTS = Path(__file__).parent
 _PLACE = re.compile(r"\bspecmodel\.(\w*)")
 
@@ -82,7 +82,7 @@ def test_the_core_names_no_option_and_no_command() -> None:
 
 _ALONE = """
 import specmodel
-from specmodel.base.fronts import SHOWN
+from specmodel.core.base.fronts import SHOWN
 
 p = specmodel.predict("qwen3.5-397b", "h200", batch_size=[1, 64])
 assert not SHOWN

@@ -102,7 +102,7 @@ def test_a_notebook_runs_with_the_wheel_in_another_folder(stem, elsewhere):
 def test_what_a_notebook_reads_is_what_was_measured():
     import pandas as pd
 
-    from specmodel.measure import read_measurements
+    from specmodel.calibrate.measure import read_measurements
 
     copied = ROOT / "notebooks/measured"
     measured = ROOT / "calibration/results/h100_sxm_torch"

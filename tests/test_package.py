@@ -18,9 +18,9 @@ from rows import cases, each_row
 
 import specmodel
 from specmodel import Architecture, EngineProfile, HardwareProfile
-from specmodel.base import Record
-from specmodel.base.units import LARGEST_RATE
-from specmodel.layers.kinds import FITTED_KINDS
+from specmodel.core.base import Record
+from specmodel.core.base.units import LARGEST_RATE
+from specmodel.core.layers.kinds import FITTED_KINDS
 from specmodel.simulate.policies.cascade import CascadeSettings
 from specmodel.simulate.policies.sglang import Slot
 from specmodel.simulate.traces import CopyProcess
@@ -28,7 +28,7 @@ from specmodel.simulate.traces import CopyProcess
 PACKAGE = Path(specmodel.__file__).parent
 ROOMS = (
     *("base", "algebra", "layers", "models", "drafters", "machines", "cost", "prediction"),
-    *("answers", "simulate", "measure", "fit", "show", "cli"),
+    *("plan", "simulate", "measure", "fit", "show", "cli"),
 )
 """Rooms from the ground up: a module imports from its own room or from rooms before it."""
 LEVELS = {room: level for level, room in enumerate(ROOMS)}
@@ -44,7 +44,9 @@ MODULES = {
     ): path
     for path in sorted(PACKAGE.rglob("*.py"))
 }
-TOP = {"specmodel", "specmodel.__main__"}
+FOLDERS = ("core", "calibrate")
+"""Folders that hold rooms; each other folder is one."""
+TOP = {"specmodel", "specmodel.__main__", *(f"specmodel.{folder}" for folder in FOLDERS)}
 """What stands in no room."""
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 
@@ -81,13 +83,16 @@ PUBLIC = [
 
 
 def room(name):
-    return name.split(".")[1]
+    """Room of a module: its folder, or the one within a folder of rooms."""
+    folder, *rest = name.split(".")[1:]
+    return rest[0] if folder in FOLDERS else folder
 
 
 def test_every_room_has_a_floor_and_its_tests():
-    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name[0] != "_"}
-    assert rooms == set(LEVELS)
-    assert len(rooms) <= 15
+    top = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name[0] != "_"}
+    assert top == {"core", "plan", "simulate", "calibrate", "show", "cli"}
+    assert {room(name) for name in set(MODULES) - TOP} == set(LEVELS)
+    rooms = set(LEVELS)
     folders = {path.name for path in Path(__file__).parent.iterdir() if path.is_dir()}
     assert rooms <= folders | {"base"}, "what base does is seen in every other room"
 
@@ -108,9 +113,9 @@ def test_few_modules_serve_a_single_other():
     for name in set(MODULES) - TOP:
         for other in imported_modules(name) - {"specmodel"}:
             importers[other].append(name)
-    families = (PACKAGE / "models" / "data" / "families.toml").read_text(encoding="utf-8")
+    families = (PACKAGE / "core/models/data/families.toml").read_text(encoding="utf-8")
     for stem in set(re.findall(r'"(\w+)\.\w+"', families)):  # a row for each
-        importers[f"specmodel.models.hf.{stem}"] += ["rows"] * 2
+        importers[f"specmodel.core.models.hf.{stem}"] += ["rows"] * 2
     pairs = [(other, names[0]) for other, names in importers.items() if len(names) == 1]
     fronts = {name for name, path in MODULES.items() if path.name == "__init__.py"}
     single = [pair for pair in pairs if "cli" not in map(room, pair) and pair[1] not in fronts]
@@ -129,14 +134,14 @@ def test_no_import_goes_round():
 def is_kind_of_layer(value):
     """Whether it is a record of layers, a base of some, or a union of them."""
     if inspect.isclass(value):
-        return issubclass(value, Record) and value.__module__.startswith("specmodel.layers.")
+        return issubclass(value, Record) and value.__module__.startswith("specmodel.core.layers.")
     return any(map(is_kind_of_layer, get_args(value)))
 
 
 LAYERS = [
     (attribute, value)
     for name in MODULES
-    if name.startswith("specmodel.layers.")
+    if name.startswith("specmodel.core.layers.")
     for attribute, value in vars(importlib.import_module(name)).items()
     if is_kind_of_layer(value)
 ]
@@ -191,7 +196,7 @@ def test_no_room_but_layers_asks_of_which_kind_a_layer_is():
 @cases(
     "source",
     "isinstance(part, (dict, grouped.GroupedAttention))",
-    "from specmodel.layers.linear_attention import Mamba2 as State; isinstance(mixer, State)",
+    "from specmodel.core.layers.linear_attention import Mamba2 as State; isinstance(mixer, State)",
     "Attention = GroupedAttention | LatentAttention; isinstance(mixer, Attention)",
     "type(mixer) is Mamba2",
     "mixer.kind in ('attention', 'latent_attention')",
@@ -205,7 +210,10 @@ def test_switches_on_layers_are_seen(source):
 
 @cases(
     "statement absent",
-    ("import specmodel.prediction.predicting", "numpy.random pandas scipy matplotlib torch click"),
+    (
+        "import specmodel.core.prediction.predicting",
+        "numpy.random pandas scipy matplotlib torch click",
+    ),
     (
         "import specmodel.cli.catalog, specmodel.cli.predict, specmodel.cli.schedule",
         "numpy pandas scipy matplotlib torch",
@@ -248,7 +256,7 @@ def test_exported_names_are_there_and_no_others(name):
         package.predictt  # noqa: B018 - reading it is the test
 
 
-WITHIN = ("specmodel", "specmodel.fit.measured")
+WITHIN = ("specmodel", "specmodel.calibrate.fit.measured")
 """Fronts that are no room's: of the rooms' own names, and of what only commands call."""
 
 

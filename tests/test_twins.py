@@ -138,7 +138,7 @@ def test_python_tabulates_steps_as_the_command_line(capsys):
     told = {"drafter": "dspark", "max_draft_length": 3, "batch_size": [1, 8]}
     words = "--drafter dspark --max-draft-length 3 --batch-size 1,8"
     command = f"schedule --for sglang --format cost-table {QWEN} {words} --fragment-only"
-    assert specmodel.answers.step_costs(*WORDS, **told) == json.loads(run(capsys, command))
+    assert specmodel.plan.step_costs(*WORDS, **told) == json.loads(run(capsys, command))
 
 
 def test_a_notebook_shows_an_answer_word_for_word():

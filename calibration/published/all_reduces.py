@@ -7,11 +7,17 @@ import numpy as np
 import pandas as pd
 from msgspec.structs import fields
 
-from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
-from specmodel.base.errors import InputError
-from specmodel.base.tables import ARGUMENT, need_columns, numbers
-from specmodel.base.units import FloatArray, check
-from specmodel.fit.result import ROBUST_SCALE, FitResult, best_of_starts, log_fit_result, rounded
+from specmodel.calibrate.fit.result import (
+    ROBUST_SCALE,
+    FitResult,
+    best_of_starts,
+    log_fit_result,
+    rounded,
+)
+from specmodel.core.algebra.collectives import AllReduceParameters, all_reduce_time
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.tables import ARGUMENT, need_columns, numbers
+from specmodel.core.base.units import FloatArray, check
 
 COLUMNS = ("num_gpus", "message_bytes", "latency")
 """Columns of a table of all-reduces, as `datasets.read_timings` gives "comm" [-] [B] [s]."""

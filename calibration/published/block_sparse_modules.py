@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from published.layers import TimedLayers, decoded, read_engine, shape_names, table_stream
 from published.roles import cold_rows, mixed_third, short_rows
-from specmodel.base.records import build
-from specmodel.fit.kernels import KernelFitting
-from specmodel.layers.block_sparse import BlockSparseAttention
-from specmodel.layers.work import Work
-from specmodel.machines.hardware import HardwareProfile, load_hardware
+from specmodel.calibrate.fit.kernels import KernelFitting
+from specmodel.core.base.records import build
+from specmodel.core.layers.block_sparse import BlockSparseAttention
+from specmodel.core.layers.work import Work
+from specmodel.core.machines.hardware import HardwareProfile, load_hardware
 
 ENGINES = {"sglang": "0.5.16", "vllm": "0.24.0"}
 """Version of each engine whose tables are read. TensorRT-LLM's layers attend to all entries. L40S

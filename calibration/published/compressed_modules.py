@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from published import datasets
 from published.layers import TimedLayers, decoded, read_engine, shape_names
 from published.roles import MAX_TOKENS, mixed_third
-from specmodel.base.errors import InputError
-from specmodel.fit.kernels import KernelFitting
-from specmodel.layers.batch import Layout
-from specmodel.layers.compressed import CompressedAttention
-from specmodel.layers.residuals import HyperConnections
-from specmodel.layers.stream import Stream
-from specmodel.layers.work import Work
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.machines.kernels import FITTED_DTYPE
-from specmodel.models.architecture import load_architecture
+from specmodel.calibrate.fit.kernels import KernelFitting
+from specmodel.core.base.errors import InputError
+from specmodel.core.layers.batch import Layout
+from specmodel.core.layers.compressed import CompressedAttention
+from specmodel.core.layers.residuals import HyperConnections
+from specmodel.core.layers.stream import Stream
+from specmodel.core.layers.work import Work
+from specmodel.core.machines.hardware import HardwareProfile
+from specmodel.core.machines.kernels import FITTED_DTYPE
+from specmodel.core.models.architecture import load_architecture
 
 ENGINES = {"sglang": "0.5.14", "trtllm": "1.3.0rc23", "vllm": "0.24.0"}
 STREAM_ENGINES = ENGINES | {"trtllm": "1.3.0rc20"}

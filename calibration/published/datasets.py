@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.errors import InputError, install, nearest
+from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.core.base.errors import InputError, install, nearest
 
 _PACKAGE = "aiconfigurator_core"
 

@@ -5,9 +5,9 @@ import pandas as pd
 
 from published.rivals import without_slow
 from published.roles import MAX_TOKENS, cold_rows, fastest_kernels, roles_of, rows_in, stored_bytes
-from specmodel.base.units import FloatArray
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.measure.measurements import COLUMNS, SHAPE
+from specmodel.calibrate.measure.measurements import COLUMNS, SHAPE
+from specmodel.core.base.units import FloatArray
+from specmodel.core.machines.hardware import HardwareProfile
 
 EXPERT_SHAPES = {
     (4096, 14336, 2, 8),

@@ -14,21 +14,21 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from published import datasets
-from specmodel.algebra.roofline import KernelParameters
-from specmodel.base.errors import InputError
-from specmodel.base.records import build
-from specmodel.base.units import FloatArray
-from specmodel.cost.passes import component_time
-from specmodel.fit.kernels import KernelFitting, normal_spreads
-from specmodel.fit.result import FitResult, best_of_sharpnesses, log_fit_result, rounded
-from specmodel.fit.timed_work import shape_errors
-from specmodel.layers.batch import SINGLE_GPU, Batch, Carried, Layout, sequence_group
-from specmodel.layers.parts import TokenMixer
-from specmodel.layers.run import Pass
-from specmodel.layers.stream import Stream
-from specmodel.layers.work import Work
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.machines.kernels import FITTED_DTYPE, KernelFit
+from specmodel.calibrate.fit.kernels import KernelFitting, normal_spreads
+from specmodel.calibrate.fit.result import FitResult, best_of_sharpnesses, log_fit_result, rounded
+from specmodel.calibrate.fit.timed_work import shape_errors
+from specmodel.core.algebra.roofline import KernelParameters
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.records import build
+from specmodel.core.base.units import FloatArray
+from specmodel.core.cost.passes import component_time
+from specmodel.core.layers.batch import SINGLE_GPU, Batch, Carried, Layout, sequence_group
+from specmodel.core.layers.parts import TokenMixer
+from specmodel.core.layers.run import Pass
+from specmodel.core.layers.stream import Stream
+from specmodel.core.layers.work import Work
+from specmodel.core.machines.hardware import HardwareProfile
+from specmodel.core.machines.kernels import FITTED_DTYPE, KernelFit
 
 SHARPNESSES = (1.0, 2.0, 4.0)
 """Exponents tried [-]."""

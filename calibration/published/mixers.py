@@ -19,11 +19,11 @@ from published.roles import (
     short_rows,
     stored_bytes,
 )
-from specmodel.layers.attention import latent_arithmetic
-from specmodel.layers.blocks import prompt_arithmetic
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.machines.kernels import STATE_DTYPE
-from specmodel.measure.measurements import COLUMNS
+from specmodel.calibrate.measure.measurements import COLUMNS
+from specmodel.core.layers.attention import latent_arithmetic
+from specmodel.core.layers.blocks import prompt_arithmetic
+from specmodel.core.machines.hardware import HardwareProfile
+from specmodel.core.machines.kernels import STATE_DTYPE
 
 RECURRENCES = ("vllm", {"gdn": "0.24.0", "kda": "0.1.dev19262"})
 """Stack whose recurrences stand for those of all stacks, and the versions of its tables. It keeps

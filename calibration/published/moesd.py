@@ -5,14 +5,14 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec.structs import fields
 
-from specmodel.algebra import moesd
-from specmodel.algebra.moesd import MoESDParameters
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray, Numeric, check
-from specmodel.fit.result import FitResult, best_of_starts, fit_result
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.models.architecture import Architecture
+from specmodel.calibrate.fit.result import FitResult, best_of_starts, fit_result
+from specmodel.core.algebra import moesd
+from specmodel.core.algebra.moesd import MoESDParameters
+from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import FloatArray, Numeric, check
+from specmodel.core.machines.hardware import HardwareProfile
+from specmodel.core.models.architecture import Architecture
 
 MOESD_COLUMNS = (
     "batch_size", "draft_length", "step_efficiency", "num_experts", "experts_per_token", "speedup",

@@ -9,13 +9,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from specmodel.base.units import FloatArray
-from specmodel.fit.measured.tables import Served
-from specmodel.fit.result import rounded, rounded_rows
-from specmodel.fit.steps import RUN_SPREAD, VERIFY_SPREAD, MeasuredSteps, measured_steps
-from specmodel.fit.update import ENGINE_SPREAD, FACTOR_SPREADS, HOST_SPREAD
-from specmodel.machines.engine import FACTORS, Overheads
-from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
+from specmodel.calibrate.fit.measured.tables import Served
+from specmodel.calibrate.fit.result import rounded, rounded_rows
+from specmodel.calibrate.fit.steps import RUN_SPREAD, VERIFY_SPREAD, MeasuredSteps, measured_steps
+from specmodel.calibrate.fit.update import ENGINE_SPREAD, FACTOR_SPREADS, HOST_SPREAD
+from specmodel.core.base.units import FloatArray
+from specmodel.core.machines.engine import FACTORS, Overheads
+from specmodel.core.prediction.intervals import DEPLOYMENT_SPREAD
 
 VARIED = (
     *("pass_time", "reject_time", "draft_pass_time", "tree_time", "reject_time_per_request"),

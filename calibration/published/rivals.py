@@ -14,7 +14,7 @@ import pandas as pd
 
 from published import datasets
 from published.roles import fastest_kernels
-from specmodel.machines.hardware import list_hardware, load_hardware
+from specmodel.core.machines.hardware import list_hardware, load_hardware
 
 CURRENT = {"trtllm": "1.3.0rc20", "vllm": "0.24.0", "sglang": "0.5.14"}
 """Version of each engine that all its kernels were published of."""

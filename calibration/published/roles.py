@@ -4,9 +4,9 @@ from collections.abc import Collection
 
 import pandas as pd
 
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.measure.measurements import COLD_SHARE, SHAPE
+from specmodel.calibrate.measure.measurements import COLD_SHARE, SHAPE
+from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.core.machines.hardware import HardwareProfile
 
 EVERY = 3
 """All kinds but experts are fitted on every third of their sorted shapes."""

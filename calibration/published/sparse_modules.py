@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from published import datasets
 from published.layers import TimedLayers, decoded, read_engine, shape_names, table_stream
 from published.roles import mixed_third
-from specmodel.base.errors import InputError
-from specmodel.base.records import build
-from specmodel.fit.kernels import KernelFitting
-from specmodel.layers.sparse import SparseAttention
-from specmodel.layers.work import Work
-from specmodel.machines.hardware import HardwareProfile, load_hardware
+from specmodel.calibrate.fit.kernels import KernelFitting
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.records import build
+from specmodel.core.layers.sparse import SparseAttention
+from specmodel.core.layers.work import Work
+from specmodel.core.machines.hardware import HardwareProfile, load_hardware
 
 ENGINES = {"sglang": "0.5.14", "trtllm": "1.3.0rc20", "vllm": "0.24.0"}
 """Version of each engine whose tables are read."""

@@ -27,9 +27,9 @@ from published.roles import (
     short_rows,
     stored_bytes,
 )
-from specmodel.base.errors import InputError
-from specmodel.machines.hardware import HardwareProfile, load_hardware
-from specmodel.measure.measurements import COLUMNS, SHAPE
+from specmodel.calibrate.measure.measurements import COLUMNS, SHAPE
+from specmodel.core.base.errors import InputError
+from specmodel.core.machines.hardware import HardwareProfile, load_hardware
 
 SERVERS = ("h100_sxm", "h200_sxm", "b200", "b300", "gb200", "gb300")
 """GPUs that all kernels of all three engines were published on."""

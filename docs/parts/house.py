@@ -15,20 +15,26 @@ from sphinx.util.docutils import SphinxDirective
 import specmodel
 
 PACKAGE = Path(specmodel.__file__).parent
+FOLDERS = ("core", "calibrate")
+"""Folders that hold rooms; each other folder is one."""
+ROOMS = sorted(
+    path.parent.relative_to(PACKAGE).as_posix()
+    for path in (*PACKAGE.glob("*/__init__.py"), *PACKAGE.glob("*/*/__init__.py"))
+    if path.parent.name not in FOLDERS and path.parent.parent.name in (PACKAGE.name, *FOLDERS)
+)
 ROW, WORDS, CELL, LETTERS = 38, 470, 26, 60
 """Height of a room, width of its words, width of a column of dots, in pixels; letters of a line."""
 
 
 def imported() -> dict[str, set[str]]:
     """Rooms by name, each with the other rooms that it imports from."""
-    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    found: dict[str, set[str]] = {room: set() for room in rooms}
-    for path in PACKAGE.rglob("*.py"):
-        room = path.relative_to(PACKAGE).parts[0]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            parts = str(getattr(node, "module", "")).split(".") if room in rooms else []
-            if parts[0:1] == ["specmodel"] and len(parts) > 1:
-                found[room] |= {parts[1]} & rooms - {room}
+    found: dict[str, set[str]] = {room: set() for room in ROOMS}
+    for room in ROOMS:
+        for path in (PACKAGE / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                place = str(getattr(node, "module", "")).replace(".", "/") + "/"
+                found[room] |= {other for other in ROOMS if place.startswith(f"specmodel/{other}/")}
+        found[room] -= {room}
     return found
 
 
@@ -64,7 +70,7 @@ def drawing() -> str:
         lines = wrap(told, LETTERS)
         for number, line in enumerate(lines):
             place = y + 29 - 7 * len(lines) + 14 * number
-            out.append(f'<text x="90" y="{place}">{escape(line)}</text>')
+            out.append(f'<text x="150" y="{place}">{escape(line)}</text>')
         for column, other in enumerate(order):
             x = WORDS + CELL * column + CELL // 2
             if other == room:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import click
 
-from specmodel import measure
-from specmodel.base.errors import InputError, refuse_given
-from specmodel.base.files import check_readable, refusing
+from specmodel.calibrate import measure
 from specmodel.cli.output import answering
 from specmodel.cli.settings import command, own
+from specmodel.core.base.errors import InputError, refuse_given
+from specmodel.core.base.files import check_readable, refusing
 from specmodel.show import accepted
 from specmodel.show.forms import Answer
 
@@ -127,7 +127,7 @@ def _is_result(path: str) -> bool:
 
 def _of_benchmarks(paths: Sequence[str]) -> Answer:
     """Return the acceptance of the runs in result files that drafted."""
-    from specmodel.fit.measured import read_benchmarks
+    from specmodel.calibrate.fit.measured import read_benchmarks
 
     runs = read_benchmarks(paths)
     drafted = [run for run in runs if run.is_speculative]

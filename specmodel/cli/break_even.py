@@ -33,7 +33,7 @@ def break_even(**options: Any) -> forms.Answer:
           --acceptance-by-context 2048:3.2,32768:2.1
     """
     from specmodel.cli.options import case_from
-    from specmodel.prediction.predicting import at_given_lengths
+    from specmodel.core.prediction.predicting import at_given_lengths
     from specmodel.show.views import view
 
     # the rate that is needed does not depend on the one predicted with: any will do

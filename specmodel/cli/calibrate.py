@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import asdict, replace
 
-from specmodel import __version__, machines
-from specmodel.base.files import refusing
-from specmodel.base.naming import own_folder
-from specmodel.base.text import wrap
-from specmodel.cli.output import told_progress
-from specmodel.cli.settings import command, options_of, own
-from specmodel.measure.kernels.operators import NO_MORE, STACKS, TORCH, Timed, find_stack, timed_on
-from specmodel.measure.kernels.suite import (
+from specmodel import __version__
+from specmodel.calibrate.measure.kernels.operators import (
+    NO_MORE,
+    STACKS,
+    TORCH,
+    Timed,
+    find_stack,
+    timed_on,
+)
+from specmodel.calibrate.measure.kernels.suite import (
     COMPONENTS,
     DTYPES,
     Device,
@@ -25,14 +27,20 @@ from specmodel.measure.kernels.suite import (
     about_seconds,
     shapes_of,
 )
+from specmodel.cli.output import told_progress
+from specmodel.cli.settings import command, options_of, own
+from specmodel.core import machines
+from specmodel.core.base.files import refusing
+from specmodel.core.base.naming import own_folder
+from specmodel.core.base.text import wrap
 from specmodel.show.columns import duration
 from specmodel.show.facts import Fact, lines
 from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
-    from specmodel.fit.calibration import Calibration
-    from specmodel.measure.kernels.device import DeviceInfo
-    from specmodel.measure.kernels.rows import RowFile
+    from specmodel.calibrate.fit.calibration import Calibration
+    from specmodel.calibrate.measure.kernels.device import DeviceInfo
+    from specmodel.calibrate.measure.kernels.rows import RowFile
 
 
 @command()
@@ -63,11 +71,11 @@ def calibrate(device: Device | None, output: str | None, **options: Any) -> None
       specmodel calibrate qwen3.6-35b-a3b --weight-dtype fp8_block \\
           --output ./qwen.toml
     """
-    from specmodel.base.files import write_text
-    from specmodel.fit.calibration import calibrate_rows, check_output
-    from specmodel.measure.kernels.device import find_device, found_kind
-    from specmodel.measure.kernels.rows import RowFile
-    from specmodel.measure.kernels.session import run_suite
+    from specmodel.calibrate.fit.calibration import calibrate_rows, check_output
+    from specmodel.calibrate.measure.kernels.device import find_device, found_kind
+    from specmodel.calibrate.measure.kernels.rows import RowFile
+    from specmodel.calibrate.measure.kernels.session import run_suite
+    from specmodel.core.base.files import write_text
     from specmodel.show.fitted import kernels
 
     hardware, again, is_dry = options["hardware"], options["again"], options["dry_run"]
@@ -116,8 +124,8 @@ def calibrate(device: Device | None, output: str | None, **options: Any) -> None
 
 def _timed(device: Device, info: DeviceInfo | None, options: dict[str, Any]) -> Timed:
     """Return whose kernels are timed, in which dtypes, and the shapes of a model."""
-    from specmodel.cost.where import looked_up
-    from specmodel.models.architecture import load_architecture
+    from specmodel.core.cost.where import looked_up
+    from specmodel.core.models.architecture import load_architecture
 
     wanted = options["weight_dtype"]
     capability, torch = (info.compute_capability, info.torch) if info else (None, "")
@@ -152,7 +160,7 @@ def _untimed(timed: Timed) -> str:
 
 def _left_text(kept: RowFile | None, device: Device, length: Length, timed: Timed) -> str:
     """Return how many timings are left of each kind, by dtype of weights, and for how long."""
-    from specmodel.measure.kernels.session import left_to_time
+    from specmodel.calibrate.measure.kernels.session import left_to_time
 
     left, total = left_to_time(device, length, kept, timed)
     seconds = sum(about_seconds(device, point) for point, _ in left)

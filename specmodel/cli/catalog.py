@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 import specmodel
-from specmodel.base.errors import InputError, nearest
 from specmodel.cli.settings import SETTINGS, ignore_option, own
+from specmodel.core.base.errors import InputError, nearest
 from specmodel.show import catalog
 from specmodel.simulate import traces
 
@@ -34,7 +34,7 @@ def list_command(name: str | None, *, template: bool) -> None:
       specmodel list h200_sxm
       specmodel list h200_sxm --template
     """
-    from specmodel.base.records import is_path
+    from specmodel.core.base.records import is_path
 
     if name is None:
         raise InputError("kind", None, ", ".join([*sorted(catalog.ROWS), "or a name in these"]))
@@ -49,7 +49,7 @@ def list_command(name: str | None, *, template: bool) -> None:
 
 def _read(path: str) -> Any:
     """Return the record in a file; its kind follows from a key that only this kind has."""
-    from specmodel.base.records import read_mapping
+    from specmodel.core.base.records import read_mapping
 
     keys: Any = read_mapping(Path(path), "name") if path.endswith(".toml") else ["hidden_size"]
     if "memory" in keys:
@@ -63,9 +63,9 @@ def _read(path: str) -> Any:
 
 def _find(name: str) -> Any:
     """Return the record that ships under a name, whichever kind it is."""
-    from specmodel.base.naming import known_name, spellings
-    from specmodel.drafters.measured_heads import acceptance_by_name
-    from specmodel.machines.hardware import full_name, known_hardware
+    from specmodel.core.base.naming import known_name, spellings
+    from specmodel.core.drafters.measured_heads import acceptance_by_name
+    from specmodel.core.machines.hardware import full_name, known_hardware
 
     published = acceptance_by_name()
     known: dict[str, Callable[[str], Any]] = {

@@ -14,10 +14,10 @@ from pathlib import Path
 import click
 
 from specmodel import __version__
-from specmodel.base.errors import InputError, cut, in_one_line, nearest
-from specmodel.base.naming import SETTABLE
 from specmodel.cli.helping import NAMES, WholeList
 from specmodel.cli.settings import COMPARED, SETTABLE_OF, SETTINGS, flag
+from specmodel.core.base.errors import InputError, cut, in_one_line, nearest
+from specmodel.core.base.naming import SETTABLE
 
 _COMMANDS = (
     "acceptance calibrate compare explore fit load plot predict schedule sensitivity"
@@ -106,9 +106,9 @@ def _versions() -> str:
     from importlib.metadata import PackageNotFoundError, version
     from platform import python_version
 
-    from specmodel.machines.hardware import FOLDER
+    from specmodel.core.machines.hardware import FOLDER
 
-    files = {*Path(__file__).parents[1].glob("*/data/**/*.*"), *FOLDER.glob("*.toml")}
+    files = {*Path(__file__).parents[1].glob("**/data/**/*.*"), *FOLDER.glob("*.toml")}
     data = sorted(sha256(f.read_bytes()).digest() for f in files if f.suffix in (".csv", ".toml"))
     lines = [f"data {sha256(b''.join(data)).hexdigest()[:12]} ({len(data)} files)"]
     lines += [f"python {python_version()}"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from specmodel.base.errors import given
 from specmodel.cli import settings
 from specmodel.cli.load import FOR_LOAD, arguments_of_load, refuse_without_load, searching
 from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
+from specmodel.core.base.errors import given
 from specmodel.show import compared, forms
 
 _LISTS = (

@@ -7,9 +7,9 @@ from urllib.parse import parse_qsl, urlencode
 
 import click
 
-from specmodel.base.errors import InputError, given, import_extra
 from specmodel.cli.positionals import two_words
 from specmodel.cli.settings import check_free, command, options, options_of
+from specmodel.core.base.errors import InputError, given, import_extra
 
 _OWN = ("127.0.0.1", "localhost")
 """Names by which a machine calls itself."""
@@ -69,8 +69,8 @@ def _start(
     *, target: str | None, hardware: str | None, num_gpus: int | None, **_: object
 ) -> dict[str, str]:
     """Return the fields of the page that were named; an InputError where a record has a fault."""
-    from specmodel.machines.hardware import load_hardware
-    from specmodel.models.architecture import load_architecture
+    from specmodel.core.machines.hardware import load_hardware
+    from specmodel.core.models.architecture import load_architecture
 
     if target:
         load_architecture(target)
@@ -88,7 +88,7 @@ def _write(folder: str, start: dict[str, str], *, overwrite: bool) -> None:
     import re
     from pathlib import Path
 
-    from specmodel.base.files import write_text
+    from specmodel.core.base.files import write_text
     from specmodel.show.web.address import Address
     from specmodel.show.web.pages import SCENARIOS, static_page
 

@@ -12,16 +12,17 @@ import click
 from click.core import ParameterSource
 from msgspec.structs import replace
 
-from specmodel import fit, machines, measure
-from specmodel.base.errors import InputError, in_one_line, refuse_given
-from specmodel.base.files import write_text
-from specmodel.base.naming import counted, spellings
-from specmodel.base.text import command_lines
+from specmodel.calibrate import fit, measure
+from specmodel.calibrate.fit import measured
 from specmodel.cli import settings
 from specmodel.cli.helping import GroupedCommand, WholeList
 from specmodel.cli.positionals import where_options
 from specmodel.cli.settings import check_free, refuse_inputs
-from specmodel.fit import measured
+from specmodel.core import machines
+from specmodel.core.base.errors import InputError, in_one_line, refuse_given
+from specmodel.core.base.files import write_text
+from specmodel.core.base.naming import counted, spellings
+from specmodel.core.base.text import command_lines
 from specmodel.show import fitted, forms
 from specmodel.show.accepted import as_options
 
@@ -55,7 +56,7 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
 
     Rows whose role is "fit" are fitted, those whose role is "judge" tell the error.
     """
-    from specmodel.machines.profiles import hardware_text, with_stack
+    from specmodel.core.machines.profiles import hardware_text, with_stack
 
     refuse_inputs("output", output, measurements)
     check_free(output, overwrite=overwrite or options["hardware"] == output)
@@ -98,7 +99,7 @@ def engine(
       specmodel fit engine ./plain.json ./eagle3.json --drafter eagle3 \\
           --hardware h200 --output ./mine.toml
     """
-    from specmodel.base.records import toml_text
+    from specmodel.core.base.records import toml_text
 
     if output is not None:
         refuse_inputs("output", output, *measurements)
@@ -122,8 +123,8 @@ def _read(
     paths: Sequence[str], options: dict[str, Any]
 ) -> tuple[Sequence[measured.Run], dict[str, Any]]:
     """Return the runs of files, and options with the target that they name."""
-    from specmodel.cost.where import NO_DRAFTER
-    from specmodel.fit.measured.runs import shipped_name
+    from specmodel.calibrate.fit.measured.runs import shipped_name
+    from specmodel.core.cost.where import NO_DRAFTER
 
     refuse_given(options, ["host_speed"], "none: the runs tell it")
     runs = measured.read_benchmarks(paths)
@@ -165,11 +166,11 @@ def _from_runs(
     runs: Sequence[measured.Run], paths: Sequence[str], options: dict[str, Any]
 ) -> fit.EngineUpdate:
     """Return a shipped profile updated by a user's runs."""
+    from specmodel.calibrate.fit.measured.runs import named_checkpoint
     from specmodel.cli.options import manner_from, where_from
-    from specmodel.cost.deploying import DEGREES
-    from specmodel.cost.usual import deployed
-    from specmodel.cost.where import what_ifs, where_of
-    from specmodel.fit.measured.runs import named_checkpoint
+    from specmodel.core.cost.deploying import DEGREES
+    from specmodel.core.cost.usual import deployed
+    from specmodel.core.cost.where import what_ifs, where_of
 
     name = options["engine"] or _profile_of(runs, options)
     manner = manner_from(options, is_drafting=False)
@@ -199,8 +200,8 @@ def _from_runs(
 
 def _profile_of(runs: Sequence[measured.Run], options: dict[str, Any]) -> str:
     """Return the profile to start from, by the engine that the files name."""
-    from specmodel.cost.deploying import DEFAULT_ENGINE
-    from specmodel.fit.measured.aliases import profile_of
+    from specmodel.calibrate.fit.measured.aliases import profile_of
+    from specmodel.core.cost.deploying import DEFAULT_ENGINE
 
     named = {(run.engine, options["version"] or run.version) for run in runs if run.engine}
     found = {profile_of(*pair)[0] for pair in named} or {DEFAULT_ENGINE}
@@ -218,7 +219,7 @@ def _next_command(
     runs: Sequence[measured.Run], output: str, target: str, num_gpus: int | None
 ) -> str:
     """Return the command that predicts with an engine, for the place and acceptance of the runs."""
-    from specmodel.cost.where import NO_DRAFTER
+    from specmodel.core.cost.where import NO_DRAFTER
 
     context = click.get_current_context()
     _, gpu = counted(context.params["hardware"])
@@ -247,7 +248,7 @@ def _acceptance(runs: Sequence[measured.Run]) -> list[str]:
 
 def _lengths(runs: Sequence[measured.Run]) -> list[str]:
     """Return ``predict`` options for the lengths of the runs; [] if lengths differ."""
-    from specmodel.fit.measured.runs import SAME_LOAD
+    from specmodel.calibrate.fit.measured.runs import SAME_LOAD
 
     names = ("prompt_length", "output_length")
     lengths = {name: [getattr(run, name) for run in runs] for name in names}
@@ -279,7 +280,7 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
     measured_ttft_ms, at most 4 requests at once and prompts of at least 4000
     tokens are judged by that.
     """
-    from specmodel.base.units import check as check_number
+    from specmodel.core.base.units import check as check_number
     from specmodel.show.plots.figures import save_figure
 
     most = options["max_error"]
@@ -307,7 +308,7 @@ def _judge_kernels(
     profile: str, measurements: str, options: dict[str, Any]
 ) -> tuple[forms.DataFrame, forms.Answer, float]:
     """Return rows to draw, how wrong a profile is on timings, and the most of a component [-]."""
-    from specmodel.fit.timed_work import ALL_ROWS, error_table, predict_measured
+    from specmodel.calibrate.fit.timed_work import ALL_ROWS, error_table, predict_measured
 
     hardware = machines.load_hardware(profile, "profile")
     rows = predict_measured(measure.read_measurements(measurements), hardware, options["stack"])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from specmodel.base.files import toml_tables
-from specmodel.base.naming import SETTABLE, SWITCHES
+from specmodel.core.base.files import toml_tables
+from specmodel.core.base.naming import SETTABLE, SWITCHES
 
 NAMES: dict[str, dict[str, str]] = toml_tables(Path(__file__).with_name("names.toml"))
 """Groups of options, and what people type for options and commands of ours."""

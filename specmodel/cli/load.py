@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
-from specmodel.base.errors import given, install, refuse_given
 from specmodel.cli import settings
 from specmodel.cli.output import answering, echo_warnings, told_progress
 from specmodel.cli.positionals import where_options
+from specmodel.core.base.errors import given, install, refuse_given
 from specmodel.show import loads
 from specmodel.show.forms import Answer
 

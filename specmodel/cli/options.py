@@ -10,14 +10,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from specmodel.algebra.acceptance import typed_contexts, typed_rates
-from specmodel.base.errors import InputError, given
-from specmodel.base.ranges import check_points, parse_numbers, parse_values
-from specmodel.base.units import parse_seconds
 from specmodel.cli.settings import SHARED, flag
-from specmodel.cost.where import ARGUMENTS, Manner, literal, what_ifs
-from specmodel.prediction.accepted import OF_ACCEPTANCE
-from specmodel.prediction.case import LONGEST_SEARCHED, Case, case_of
+from specmodel.core.algebra.acceptance import typed_contexts, typed_rates
+from specmodel.core.base.errors import InputError, given
+from specmodel.core.base.ranges import check_points, parse_numbers, parse_values
+from specmodel.core.base.units import parse_seconds
+from specmodel.core.cost.where import ARGUMENTS, Manner, literal, what_ifs
+from specmodel.core.prediction.accepted import OF_ACCEPTANCE
+from specmodel.core.prediction.case import LONGEST_SEARCHED, Case, case_of
 
 _AXES = ("prompt_length", "output_length", "context_length", "draft_length", "batch_size")
 _MOST_CORRELATED = 0.5

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import click
 
-from specmodel.base.errors import InputError
-from specmodel.base.text import SCREEN, TABLE, wrap
 from specmodel.cli import settings
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.text import SCREEN, TABLE, wrap
 from specmodel.show.forms import Answer, as_csv, as_json
 
 _FIGURE = "Also draw it, as plot {} does: PNG, PDF or SVG."

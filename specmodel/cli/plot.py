@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmodel.base.errors import InputError, given, nearest, refuse_given
-from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.cli.settings import command, options_of
+from specmodel.core.base.errors import InputError, given, nearest, refuse_given
+from specmodel.core.base.ranges import parse_numbers, parse_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +50,7 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
           | specmodel plot speedup - --output ./speedup.pdf
       specmodel plot active-experts --output unions.svg
     """
-    from specmodel.base.tables import read_table
+    from specmodel.core.base.tables import read_table
     from specmodel.show.plots import KINDS
     from specmodel.show.plots.figures import check_figure, kind_of, save_figure
     from specmodel.show.plots.frames import TEXT
@@ -93,13 +93,13 @@ def _width(told: str | None) -> float:
 
 def _table(kind: str, path: str | None) -> "pd.DataFrame":
     """Return the table of a file or pipe, or the measured unions that ship."""
-    from specmodel.base.tables import parse_csv, read_table
+    from specmodel.core.base.tables import parse_csv, read_table
     from specmodel.show.plots.frames import ARGUMENT, TEXT
 
     if path is None:
         if kind != "active_experts":
             raise InputError(ARGUMENT, None, "a CSV file, or - for a pipe")
-        from specmodel.answers.curves import measured_unions
+        from specmodel.plan.curves import measured_unions
 
         return measured_unions()
     if path == "-":

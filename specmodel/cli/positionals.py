@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 
-from specmodel.base.errors import InputError
-from specmodel.base.naming import counted, known_name
 from specmodel.cli.settings import Add, changed, ignore_option, option, options
 from specmodel.cli.start_command import start_flags
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.naming import counted, known_name
 
 _ASKED = {"target": "a model", "hardware": "a GPU"}
 
@@ -71,7 +71,7 @@ def _with_words(options: dict[str, Any], *, required: bool) -> dict[str, Any]:
 
 
 def _is_gpu(word: str) -> bool:
-    from specmodel.machines.hardware import full_name, known_hardware
+    from specmodel.core.machines.hardware import full_name, known_hardware
 
     gpus = known_hardware()
     try:
@@ -100,7 +100,7 @@ def named(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(argument: str, word: str, taken: list[str]) -> str:
-    from specmodel.cost.where import looked_up
+    from specmodel.core.cost.where import looked_up
 
     return _standard_input(argument) if word == "-" else looked_up(argument, word, taken)
 
@@ -113,7 +113,7 @@ def _standard_input(argument: str) -> str:
     from shutil import rmtree
     from tempfile import mkdtemp
 
-    from specmodel.base.files import write_bytes
+    from specmodel.core.base.files import write_bytes
 
     content = sys.stdin.buffer.read(_MOST_BYTES + 1)
     if not content.strip() or len(content) > _MOST_BYTES:

@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from specmodel.base.errors import refuse_given
 from specmodel.cli import settings
 from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
+from specmodel.core.base.errors import refuse_given
 from specmodel.show import forms
 from specmodel.show.views import VIEWS, view as view_of
 
@@ -52,9 +52,9 @@ def predict(*, view: str, **options: Any) -> forms.Answer:
           --proposal-rate 0.4 --batch-size 1 --draft-length 1:5 \\
           --tokens-per-step 1.4 --measured-draft-length 3 --json
     """
-    from specmodel.base.units import parse_seconds
     from specmodel.cli.options import case_from
-    from specmodel.prediction.predicting import predicted
+    from specmodel.core.base.units import parse_seconds
+    from specmodel.core.prediction.predicting import predicted
 
     how = _how(view, options)
     is_usual = options["batch_size"] is None
@@ -64,7 +64,7 @@ def predict(*, view: str, **options: Any) -> forms.Answer:
     case, price = case_from(options), how.pop("gpu_hour_price", None)
     p = predicted(case if view in ("verdict", "tasks") else case.drafting())
     if price is not None:
-        from specmodel.prediction.priced import priced
+        from specmodel.core.prediction.priced import priced
 
         p = priced(p, price)
     if view == "terms" and is_usual:
@@ -86,10 +86,10 @@ def _how(view: str, options: dict[str, Any]) -> dict[str, Any]:
 def _plain(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
     """Return plain decoding, of a case that does not draft."""
     from specmodel.cli.options import case_from
-    from specmodel.prediction.accepted import ACCEPTANCE
-    from specmodel.prediction.decoding import decoded
-    from specmodel.prediction.predicting import with_intervals
-    from specmodel.prediction.priced import priced
+    from specmodel.core.prediction.accepted import ACCEPTANCE
+    from specmodel.core.prediction.decoding import decoded
+    from specmodel.core.prediction.predicting import with_intervals
+    from specmodel.core.prediction.priced import priced
 
     drafts = ("draft_length", "verify_tokens", "tree_width", "max_draft_length", *ACCEPTANCE)
     drafts = (*drafts, "measured_draft_length", "acceptance_spread", "proposal_rate")

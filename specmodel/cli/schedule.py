@@ -8,13 +8,13 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from specmodel.base.errors import InputError, given, refuse_given
-from specmodel.base.naming import is_id
 from specmodel.cli import settings
 from specmodel.cli.load import FOR_LOAD, arguments_of_load, refuse_without_load, searching
 from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
 from specmodel.cli.start_command import FLAGS
+from specmodel.core.base.errors import InputError, given, refuse_given
+from specmodel.core.base.naming import is_id
 from specmodel.show import schedules
 from specmodel.show.forms import Answer
 
@@ -46,8 +46,8 @@ def schedule(**options: Any) -> Answer:
       specmodel schedule --for sglang --format cost-table qwen3-30b-a3b h200 \\
           --drafter dspark --max-draft-length 7 --context-length 4096
     """
-    from specmodel.answers.config_formats import config_format, format_of_engine
     from specmodel.cli.options import manner_from
+    from specmodel.plan.config_formats import config_format, format_of_engine
     from specmodel.simulate.scheduled import scheduled
 
     typed = click.get_current_context().params
@@ -67,8 +67,8 @@ def schedule(**options: Any) -> Answer:
 
 def _costs(options: dict[str, Any]) -> dict[str, Any]:
     """Return step times by verified tokens; refuse options of schedules and other engines."""
-    from specmodel.answers.cost_tables import step_costs
     from specmodel.cli.options import arguments_from, manner_from
+    from specmodel.plan.cost_tables import step_costs
 
     refuse_given(options, _OF_SCHEDULES, f"none with --format {FORMAT}")
     refuse_given(options, ["for_load"], f"no --format {FORMAT}")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from specmodel.base.errors import InputError
-from specmodel.base.ranges import parse_named_range
 from specmodel.cli import settings
 from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.ranges import parse_named_range
 from specmodel.show import sensitivities
 from specmodel.show.forms import Answer
 
@@ -36,8 +36,8 @@ def sensitivity(**options: Any) -> Answer:
           --draft-length 3 --acceptance-rate 0.5 --proposal-rate 0.4 \\
           --range proposal_rate=0.2:0.6 --json
     """
-    from specmodel.answers.sensitivity import analyse_case
     from specmodel.cli.options import case_from
+    from specmodel.plan.sensitivity import analyse_case
 
     drawn = {name: options[name] for name in ("samples", "seed")}
     ranges = _given_ranges(options["ranges"])

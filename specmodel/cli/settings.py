@@ -12,10 +12,10 @@ from typing import Any
 import click
 
 import specmodel
-from specmodel.base.errors import InputError
-from specmodel.base.files import toml_tables
-from specmodel.base.naming import SETTABLE
 from specmodel.cli.helping import NAMES, GroupedCommand
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.files import toml_tables
+from specmodel.core.base.naming import SETTABLE
 
 SETTINGS: dict[str, Any] = {
     "help_option_names": ["-h", "--help"],
@@ -171,7 +171,7 @@ def ignore_option(*names: str) -> Add:
         def run(*, ignore_config_key: tuple[str, ...], **options: Any) -> Any:
             if not ignore_config_key:
                 return command(**options)
-            from specmodel.models.hf.files import check_ignored, ignoring
+            from specmodel.core.models.hf.files import check_ignored, ignoring
 
             models = [(n, path) for n in names for path in (options.get(n) or "").split(",")]
             check_ignored("ignore_config_key", ignore_config_key, models)
@@ -203,7 +203,7 @@ def detail_options(*, lists: Iterable[str] = (), of: str = "") -> Add:
 
 def _set_apart(names: list[str], options: dict[str, Any]) -> dict[str, Any]:
     """Return options with what --set says of these settings as options by name."""
-    from specmodel.cost.where import literal
+    from specmodel.core.cost.where import literal
 
     pairs = {text: text.partition("=") for text in options["changes"]}
     own = {text: key.strip() for text, (key, _, _) in pairs.items() if key.strip() in names}
@@ -213,7 +213,7 @@ def _set_apart(names: list[str], options: dict[str, Any]) -> dict[str, Any]:
 
 def check_free(output: str, *, overwrite: bool) -> None:
     """Refuse, before anything is computed, a file that cannot be written, or that is there."""
-    from specmodel.base.files import check_writable
+    from specmodel.core.base.files import check_writable
 
     check_writable(output, "output")
     if os.path.isfile(output) and not overwrite:  # noqa: PTH113 - pathlib is slow to import

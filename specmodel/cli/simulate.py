@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmodel import simulate as simulation
-from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.cli import settings
 from specmodel.cli.output import answering, told_progress
 from specmodel.cli.positionals import where_options
 from specmodel.cli.settings import refuse_inputs
+from specmodel.core.base.errors import InputError, given, refuse_given
 from specmodel.show import replayed
 from specmodel.show.forms import Answer
 
@@ -54,8 +54,8 @@ def simulate(**options: Any) -> Answer:
     generator, which are given, and settings: my_module:MyPolicy:window=20.
     All policies: specmodel list policies.
     """
-    from specmodel.base.files import write_text
     from specmodel.cli.options import manner_from, where_from
+    from specmodel.core.base.files import write_text
     from specmodel.simulate.replay_question import OF_REPLAYS, replay_question
 
     _check_files(options)
@@ -79,7 +79,7 @@ def simulate(**options: Any) -> Answer:
 
 def _check_files(options: dict[str, Any]) -> None:
     """Refuse files that cannot be written, before anything is computed."""
-    from specmodel.base.files import check_writable
+    from specmodel.core.base.files import check_writable
     from specmodel.show.plots.figures import check_figure
 
     if options["timeline"] is not None:

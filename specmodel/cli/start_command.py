@@ -13,12 +13,12 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from specmodel.base.dtypes import check_dtype
-from specmodel.base.errors import InputError, given
-from specmodel.base.naming import is_local
 from specmodel.cli import settings
 from specmodel.cli.helping import NAMES
-from specmodel.drafters.names import block_drafters, drafter_called, is_lookup, named_drafters
+from specmodel.core.base.dtypes import check_dtype
+from specmodel.core.base.errors import InputError, given
+from specmodel.core.base.naming import is_local
+from specmodel.core.drafters.names import block_drafters, drafter_called, is_lookup, named_drafters
 
 _SGLANG = tuple(settings.TABLES["sglang"])
 FLAGS = ("speculative_config", *_SGLANG)
@@ -79,7 +79,7 @@ def _without_untaken(said: Mapping[str, Any], options: Mapping[str, Any]) -> dic
 
     An acceptance that is typed goes before that of a synthetic one.
     """
-    from specmodel.prediction.accepted import ACCEPTANCE
+    from specmodel.core.prediction.accepted import ACCEPTANCE
 
     dropped = set() if "draft_length" in options else {"draft_length"}
     if "tokens_per_step" not in options or given(options, ACCEPTANCE):
@@ -173,8 +173,8 @@ def _json(text: str) -> dict[str, Any]:
     """Return the object of a JSON text, or of a file with one."""
     from pathlib import Path
 
-    from specmodel.base.files import parsed_json
-    from specmodel.base.records import read_text
+    from specmodel.core.base.files import parsed_json
+    from specmodel.core.base.records import read_text
 
     if not text.lstrip().startswith(("{", "[", '"')):
         text = read_text(Path(text), "speculative_config", "JSON")

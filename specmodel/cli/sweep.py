@@ -9,13 +9,13 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from specmodel.answers import sweeps
-from specmodel.base.errors import InputError
 from specmodel.cli import settings
 from specmodel.cli.output import echo_warnings, told_progress
 from specmodel.cli.positionals import two_words
 from specmodel.cli.predict import BATCH_SIZES
 from specmodel.cli.settings import OPTIONS, option
+from specmodel.core.base.errors import InputError
+from specmodel.plan import sweeps
 
 MOST_WITHOUT_YES = 1_000_000_000
 """Most points that are computed without being asked twice [-]."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from specmodel.base.errors import InputError
-from specmodel.base.text import wrap
 from specmodel.cli.helping import WholeList
 from specmodel.cli.settings import check_free, options_of, refuse_inputs
-from specmodel.prediction.table import Column
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.text import wrap
+from specmodel.core.prediction.table import Column
 from specmodel.show.columns import of_table
 from specmodel.show.forms import text_table
 from specmodel.show.glossary import PAGES
@@ -135,7 +135,7 @@ def _statistics_table(rows: list[tuple[str, traces.statistics.TraceStatistics]])
 def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> traces.Trace:
     import numpy as np
 
-    from specmodel.base.units import check
+    from specmodel.core.base.units import check
     from specmodel.simulate.traces.files import check_positions
 
     check("requests", requests, minimum=1, whole=True)

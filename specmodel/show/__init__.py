@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from specmodel.base.fronts import front
+from specmodel.core.base.fronts import front
 
 if TYPE_CHECKING:
     from specmodel.show import plots as plots

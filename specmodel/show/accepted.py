@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from specmodel import measure
-from specmodel.base.text import command_lines, wrap
-from specmodel.fit import measured
+from specmodel.calibrate import measure
+from specmodel.calibrate.fit import measured
+from specmodel.core.base.text import command_lines, wrap
 from specmodel.show.columns import of_table
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, plain_fields, text_table
@@ -91,7 +91,7 @@ def of_counts(found: measure.MeasuredAcceptance | measure.LoggedAcceptance) -> A
 
 def of_lengths(tables: Mapping[str, Mapping[int, float]]) -> Answer:
     """Return tokens per step by draft length, of each table, and the rates that make them."""
-    from specmodel.algebra import acceptance
+    from specmodel.core.algebra import acceptance
 
     rows, forms, commands = list[dict[str, Any]](), list[str](), list[str]()
     for name, table in tables.items():

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from specmodel.base.text import VERBOSE, wrap
+from specmodel.core.base.text import VERBOSE, wrap
 from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
-    from specmodel.cost.deployment import Deployment
-    from specmodel.machines.engine import EngineFit
+    from specmodel.core.cost.deployment import Deployment
+    from specmodel.core.machines.engine import EngineFit
 
 FIRST = ("routing_correlation", "host_speed")
 """Assumptions that move answers most, told first."""
@@ -73,7 +73,7 @@ def behind(deployment: Deployment) -> list[str]:
 
 def _dtypes(deployment: Deployment) -> list[str]:
     """Return a sentence on the stored and computed dtypes of quantised weights; [] if none is."""
-    from specmodel.base.dtypes import BYTES_PER_ELEMENT
+    from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
 
     target, told = deployment.target, dict[tuple[str, str], str]()
     met = sorted(target.arithmetic_dtypes, key=lambda row: row[0] != "weight_dtype")
@@ -106,9 +106,9 @@ def off_by(fit: EngineFit) -> str:
 
 def _kernels(deployment: Deployment) -> str:
     """Return a sentence on the kernels taken, with the mean error of each kind."""
-    from specmodel.cost.kinds import kernels_of
-    from specmodel.layers.kinds import KINDS, MAIN_KINDS
-    from specmodel.machines.kernels import TYPICAL
+    from specmodel.core.cost.kinds import kernels_of
+    from specmodel.core.layers.kinds import KINDS, MAIN_KINDS
+    from specmodel.core.machines.kernels import TYPICAL
 
     kernels, record = deployment.kernels, deployment.kernels.record
     if record is None:
@@ -173,8 +173,8 @@ def what_if_text(assumed: Mapping[str, Any]) -> list[str]:
 
 def _said(names: Collection[str], assumed: Mapping[str, Any]) -> str:
     """Return names and values, each pair without a break at its blank."""
-    from specmodel.algebra.acceptance import PLAUSIBLE_PROPOSAL_RATES
-    from specmodel.algebra.experts import PLAUSIBLE_ROUTING_CORRELATIONS
+    from specmodel.core.algebra.acceptance import PLAUSIBLE_PROPOSAL_RATES
+    from specmodel.core.algebra.experts import PLAUSIBLE_ROUTING_CORRELATIONS
 
     plausible = {
         "routing_correlation": PLAUSIBLE_ROUTING_CORRELATIONS,

@@ -9,8 +9,8 @@ from itertools import groupby
 from typing import Any
 
 import specmodel
-from specmodel.base.ranges import among
-from specmodel.drafters.names import named_drafters
+from specmodel.core.base.ranges import among
+from specmodel.core.drafters.names import named_drafters
 from specmodel.show.behind import off_by
 from specmodel.show.columns import meanings
 from specmodel.show.forms import table
@@ -43,7 +43,7 @@ def _architecture_row(name: str) -> Row:
 
 def _ground_rows() -> Iterable[Row]:
     """Yield how far off published runs were by ground, and what came true of what was said."""
-    from specmodel.prediction.ground import grounds
+    from specmodel.core.prediction.ground import grounds
     from specmodel.show.grounds import cell_text
 
     for ground in grounds().values():
@@ -83,8 +83,8 @@ _TOKENS = "tokens a step\nat 1, 3, 5 drafted"
 
 def _acceptance_rows() -> Iterable[Row]:
     """Yield rows of acceptance as published by target and drafter, then of heads by kind."""
-    from specmodel.drafters.measured_heads import acceptance_by_name
-    from specmodel.drafters.typical import NAMES, typical_heads
+    from specmodel.core.drafters.measured_heads import acceptance_by_name
+    from specmodel.core.drafters.typical import NAMES, typical_heads
 
     for name, published in sorted(acceptance_by_name().items()):
         longest, base = published.longest, published.tasks[published.base]
@@ -161,7 +161,7 @@ def listing(kind: str) -> str:
 
 def record_text(record: Any) -> str:
     """Return a record of any kind as TOML, below figures derived from it."""
-    from specmodel.base.records import toml_text
+    from specmodel.core.base.records import toml_text
 
     return "\n".join([*(f"# {note}" for note in _notes(record)), toml_text(record)])
 
@@ -178,8 +178,8 @@ def template_text(gpu: specmodel.HardwareProfile) -> str:
     """Return a GPU as lines that a person changes into another one, without its own fits."""
     from msgspec.structs import replace
 
-    from specmodel.base.records import toml_text
-    from specmodel.machines.kernels import TYPICAL
+    from specmodel.core.base.records import toml_text
+    from specmodel.core.machines.kernels import TYPICAL
 
     common = {k: v for k, v in gpu.link.all_reduce.items() if k == TYPICAL} if gpu.link else {}
     link = gpu.link and replace(gpu.link, all_reduce=common)
@@ -190,8 +190,8 @@ def template_text(gpu: specmodel.HardwareProfile) -> str:
 
 def _notes(record: Any) -> Iterable[str]:
     """Yield figures derived from a record, with their titles."""
-    from specmodel.drafters.measured_heads import PublishedHead
-    from specmodel.drafters.published import usual_drafter
+    from specmodel.core.drafters.measured_heads import PublishedHead
+    from specmodel.core.drafters.published import usual_drafter
 
     if isinstance(record, specmodel.Architecture):
         yield f"total parameters: {record.total_parameters:.4g}"

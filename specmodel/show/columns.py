@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from specmodel.prediction.table import Column, Row, seconds
+from specmodel.core.prediction.table import Column, Row, seconds
 from specmodel.show.glossary import PAGES
 
 
@@ -41,7 +41,7 @@ def _long(name: str, row: Row) -> str:
 
 
 def _sizes(name: str, row: Row) -> str:
-    from specmodel.base.ranges import ranges_text
+    from specmodel.core.base.ranges import ranges_text
 
     last = _last(name)
     is_told = row.get(name) and (name != "near_peak_first" or row["peak_speedup"] > 1)
@@ -54,7 +54,7 @@ def _ends(name: str, row: Row) -> str:
 
 
 def _in_its_unit(name: str, row: Row) -> str:
-    from specmodel.base.units import format_si
+    from specmodel.core.base.units import format_si
 
     is_count = row["unit"] in ("-", "token", "request")
     return f"{row[name]:.4g}" if is_count else format_si(row[name], row["unit"])
@@ -144,7 +144,7 @@ _DOCUMENTED = (
 @cache
 def by_name(table: str = "") -> dict[str, Column]:
     """Return all columns by name, those of `table` as it has them."""
-    from specmodel.prediction.columns import COLUMNS, DECODE_COLUMNS, LOAD_COLUMNS, interval_of
+    from specmodel.core.prediction.columns import COLUMNS, DECODE_COLUMNS, LOAD_COLUMNS, interval_of
 
     declared = [row for row in _rows() if row["of"] in _DOCUMENTED and row["unit"]]
     rooms = (COLUMNS, LOAD_COLUMNS, DECODE_COLUMNS, (interval_of("speedup"),))

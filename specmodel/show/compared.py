@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from specmodel.prediction.table import Row
+from specmodel.core.prediction.table import Row
 from specmodel.show import forms, report
 from specmodel.show.behind import FOR_PROGRAMS, behind
 from specmodel.show.facts import Fact, lines
 from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
-    from specmodel.answers.alternatives import Alternatives
-    from specmodel.answers.ranking import Ranking
-    from specmodel.prediction.outcome import Prediction
+    from specmodel.core.prediction.outcome import Prediction
+    from specmodel.plan.alternatives import Alternatives
+    from specmodel.plan.ranking import Ranking
 
 _CELLS = "{tpot:s} {speedup:.2f} ({best_draft_length})"
 _TEXTS = PAGES["compared"]
@@ -22,7 +22,7 @@ _TEXTS = PAGES["compared"]
 
 def answer(found: Alternatives) -> forms.Answer:
     """Return a comparison in all forms."""
-    from specmodel.answers.ranking import carried_facts
+    from specmodel.plan.ranking import carried_facts
     from specmodel.simulate.facts import within_targets
 
     predictions, ranking, carried = found.predictions, found.ranking, found.within

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmodel import answers
-from specmodel.base.text import Columns, align
-from specmodel.prediction.table import Row, columns_of
+from specmodel import plan
+from specmodel.core.base.text import Columns, align
+from specmodel.core.prediction.table import Row, columns_of
 from specmodel.show import forms, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from specmodel.prediction.outcome import Prediction
+    from specmodel.core.prediction.outcome import Prediction
 
 ALWAYS = ("forward", "verify", "prefill")
 """Passes of all points; of the drafter's, a point has those of a draft, or of none."""
@@ -35,7 +35,7 @@ def fields_of(prediction: Prediction, kept: Callable[..., list[Row]], *, compone
 
 def component_rows(prediction: Prediction) -> list[Row]:
     """Return a row for each point, pass and component."""
-    return forms.records(answers.pass_components(prediction))
+    return forms.records(plan.pass_components(prediction))
 
 
 def component_tables(prediction: Prediction) -> str:

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from specmodel.base.text import VERBOSE
-from specmodel.drafters.published import PRESET
+from specmodel.core.base.text import VERBOSE
+from specmodel.core.drafters.published import PRESET
 from specmodel.show import notes
 from specmodel.show.facts import Fact, lines
 from specmodel.show.glossary import PAGES
 from specmodel.show.report import given_told, is_at_best
 
 if TYPE_CHECKING:
-    from specmodel.prediction.case import Case
-    from specmodel.prediction.outcome import Prediction
-    from specmodel.prediction.table import Row
+    from specmodel.core.prediction.case import Case
+    from specmodel.core.prediction.outcome import Prediction
+    from specmodel.core.prediction.table import Row
 
 _TASKS = PAGES["tasks"]["of"]
 _PUBLISHED = PAGES["tasks"]["published"]
@@ -73,9 +73,9 @@ def between_tasks(row: Row, prediction: Prediction) -> list[float]:
 
     [] where the gain does not vary by task: of look-ups, trees and prefill.
     """
-    from specmodel.algebra import acceptance
-    from specmodel.algebra.speculation import expected_tokens_per_step, solve_acceptance_rate
-    from specmodel.prediction.accepted import task_spread
+    from specmodel.core.algebra import acceptance
+    from specmodel.core.algebra.speculation import expected_tokens_per_step, solve_acceptance_rate
+    from specmodel.core.prediction.accepted import task_spread
 
     e, length = prediction.evaluation, row["draft_length"]
     if not length or e.deployment.drafter.is_lookup or e.prefill or not e.is_chain.all():

@@ -8,15 +8,15 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from specmodel.base.facts import (
+from specmodel.core.base.facts import (
     Fact as Fact,
     Facts as Facts,
     as_fields as as_fields,
     known as known,
     with_ends as with_ends,
 )
-from specmodel.base.ranges import ranges_text
-from specmodel.prediction.table import Row, seconds
+from specmodel.core.base.ranges import ranges_text
+from specmodel.core.prediction.table import Row, seconds
 from specmodel.show.columns import duration, units
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from specmodel import fit
-from specmodel.base.text import wrap
-from specmodel.fit import measured
-from specmodel.prediction.table import Row
+from specmodel.calibrate import fit
+from specmodel.calibrate.fit import measured
+from specmodel.core.base.text import wrap
+from specmodel.core.prediction.table import Row
 from specmodel.show import forms, report
 from specmodel.show.behind import behind
 from specmodel.show.facts import lines

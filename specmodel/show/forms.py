@@ -13,8 +13,8 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from specmodel import __version__
-from specmodel.base.text import VERBOSE, Columns, Printed, align, align_blocks
-from specmodel.prediction.table import (
+from specmodel.core.base.text import VERBOSE, Columns, Printed, align, align_blocks
+from specmodel.core.prediction.table import (
     Column,
     Form,
     Row,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from specmodel.base.files import toml_tables
+from specmodel.core.base.files import toml_tables
 
 _DATA = Path(__file__).parent / "data"
 TABLES: dict[str, dict[str, str]] = toml_tables(_DATA / "words.toml")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmodel.base.facts import Fact, Facts
-from specmodel.base.text import VERBOSE
+from specmodel.core.base.facts import Fact, Facts
+from specmodel.core.base.text import VERBOSE
 from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
-    from specmodel.prediction.evaluate import Evaluation
-    from specmodel.prediction.ground import Cell
+    from specmodel.core.prediction.evaluate import Evaluation
+    from specmodel.core.prediction.ground import Cell
 
 _TEXTS = PAGES["ground"]
 
@@ -21,8 +21,8 @@ def ground_facts(evaluation: Evaluation) -> dict[str, Fact]:
     And what came true of what was said there, where that is enough to judge by. Of the longest
     context; {} where no errors are known.
     """
-    from specmodel.prediction.ground import place_of  # and NumPy, which help does not need
-    from specmodel.prediction.intervals import states_errors
+    from specmodel.core.prediction.ground import place_of  # and NumPy, which help does not need
+    from specmodel.core.prediction.intervals import states_errors
 
     deployment, contexts = evaluation.deployment, evaluation.points["context_length"]
     if not states_errors(deployment, contexts):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from specmodel.prediction.table import Row
+from specmodel.core.prediction.table import Row
 from specmodel.show import report
 from specmodel.show.behind import behind
 from specmodel.show.columns import units
@@ -16,7 +16,7 @@ from specmodel.show.notes import in_words
 from specmodel.simulate.facts import capacity_facts, drain_facts, rate_facts
 
 if TYPE_CHECKING:
-    from specmodel.base.notes import Note
+    from specmodel.core.base.notes import Note
     from specmodel.simulate.load_question import Loaded
     from specmodel.simulate.study import Study
 
@@ -26,7 +26,7 @@ _OF_DRAINS = ("prompts", "samples", "servers", "finished")
 
 def answer(loaded: Loaded) -> Answer:
     """Return the answer of a load in all forms: at the rates asked for, the largest, or a drain."""
-    from specmodel.prediction.cautions import notes_of_run
+    from specmodel.core.prediction.cautions import notes_of_run
     from specmodel.simulate.study import not_carried
 
     study, rows, drain = loaded.study, loaded.rows, getattr(loaded, "drain", None)

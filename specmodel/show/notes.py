@@ -7,9 +7,9 @@ from itertools import accumulate
 from operator import mul
 from typing import Any
 
-from specmodel.base.notes import Note
-from specmodel.base.ranges import ranges_text
-from specmodel.base.text import listed
+from specmodel.core.base.notes import Note
+from specmodel.core.base.ranges import ranges_text
+from specmodel.core.base.text import listed
 from specmodel.show.glossary import PAGES, TABLES
 
 Values = Mapping[str, Any]
@@ -37,7 +37,7 @@ def in_words(assumed: Mapping[str, Any]) -> dict[str, Any]:
 
 def si(value: float, unit: str) -> str:
     """Return a number with a metric prefix and its unit."""
-    from specmodel.base.units import format_si  # which imports what help does not need
+    from specmodel.core.base.units import format_si  # which imports what help does not need
 
     return format_si(value, unit)
 
@@ -159,7 +159,7 @@ def _state_slots(v: Values) -> str:
 
 def _kernels(v: Values) -> str:
     """Return as text the kernels whose fit a kind uses, and whether they are typical ones."""
-    from specmodel.layers.kinds import KINDS
+    from specmodel.core.layers.kinds import KINDS
 
     taken = [KINDS[v["taken"]].assumption] if v["taken"] else []
     return ", ".join([*taken, *(["typical kernels"] if v["is_typical"] else [])])
@@ -167,7 +167,7 @@ def _kernels(v: Values) -> str:
 
 def _borrowed(v: Values) -> str:
     """Return as text whose kernels are used: those of a stack, or typical ones."""
-    from specmodel.machines.kernels import TYPICAL
+    from specmodel.core.machines.kernels import TYPICAL
 
     return "typical kernels" if v["of"] == TYPICAL else f"kernels of {v['of']}, on the same GPU"
 

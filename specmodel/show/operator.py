@@ -9,14 +9,14 @@ from functools import partial
 import numpy as np
 from msgspec.structs import replace
 
-from specmodel.answers.advice import tokens_needed
-from specmodel.base.errors import InputError, nearest
-from specmodel.base.ranges import among, ranges_text
-from specmodel.base.text import SCREEN, wrap
-from specmodel.cost.layouts import HELD, num_gpus, smallest_layout
-from specmodel.prediction.best import alike_places
-from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.table import Row, filler, seconds
+from specmodel.core.base.errors import InputError, nearest
+from specmodel.core.base.ranges import among, ranges_text
+from specmodel.core.base.text import SCREEN, wrap
+from specmodel.core.cost.layouts import HELD, num_gpus, smallest_layout
+from specmodel.core.prediction.best import alike_places
+from specmodel.core.prediction.outcome import Prediction
+from specmodel.core.prediction.table import Row, filler, seconds
+from specmodel.plan.advice import tokens_needed
 from specmodel.show import report
 from specmodel.show.columns import of_table
 from specmodel.show.defaults import between_tasks

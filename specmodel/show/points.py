@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from specmodel.answers.advice import gain_of
-from specmodel.answers.curves import (
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.ranges import spans
+from specmodel.core.base.text import TABLE, wrap
+from specmodel.core.prediction.outcome import Prediction
+from specmodel.core.prediction.predicting import at_all_lengths, predicted, with_known_intervals
+from specmodel.core.prediction.table import Row, varies
+from specmodel.plan.advice import gain_of
+from specmodel.plan.curves import (
     break_even_rows,
     cases_by_task,
     curve_of,
@@ -14,13 +20,7 @@ from specmodel.answers.curves import (
     published_tokens,
     sweet_spots_with_ends,
 )
-from specmodel.answers.ranking import lengths_by_size
-from specmodel.base.errors import InputError
-from specmodel.base.ranges import spans
-from specmodel.base.text import TABLE, wrap
-from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import at_all_lengths, predicted, with_known_intervals
-from specmodel.prediction.table import Row, varies
+from specmodel.plan.ranking import lengths_by_size
 from specmodel.show import operator, report
 from specmodel.show.columns import of_table
 from specmodel.show.components import component_rows, component_tables, fields_of

@@ -6,8 +6,8 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from specmodel import simulate
-from specmodel.base.text import SCREEN
-from specmodel.prediction.table import Row
+from specmodel.core.base.text import SCREEN
+from specmodel.core.prediction.table import Row
 from specmodel.show import report
 from specmodel.show.behind import behind
 from specmodel.show.facts import Fact, Facts, known, picked

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from specmodel.base.ranges import among
-from specmodel.base.text import VERBOSE, wrap
-from specmodel.prediction.table import Form, Row, varies
+from specmodel.core.base.ranges import among
+from specmodel.core.base.text import VERBOSE, wrap
+from specmodel.core.prediction.table import Form, Row, varies
 from specmodel.show.behind import assumed_text, behind, briefly, what_if_text
 from specmodel.show.columns import units
 from specmodel.show.facts import Fact, Facts, known, lines as lines_of
@@ -24,11 +24,11 @@ from specmodel.show.notes import in_words
 if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame
 
-    from specmodel.algebra.acceptance import Acceptance
-    from specmodel.answers import Plan
-    from specmodel.answers.sensitivity import Sensitivity
-    from specmodel.cost.deployment import Deployment as Deployment
-    from specmodel.prediction.outcome import Prediction as Prediction
+    from specmodel.core.algebra.acceptance import Acceptance
+    from specmodel.core.cost.deployment import Deployment as Deployment
+    from specmodel.core.prediction.outcome import Prediction as Prediction
+    from specmodel.plan import Plan
+    from specmodel.plan.sensitivity import Sensitivity
 
     Case = Prediction | Plan | Sensitivity
 
@@ -74,7 +74,7 @@ def given_told(acceptance: Acceptance) -> str:
 
 def verbs(prediction: Prediction) -> tuple[str, str]:
     """Return the verbs for a gain and for none; "may" for an engine that is not modelled."""
-    from specmodel.prediction.cautions import is_modelled
+    from specmodel.core.prediction.cautions import is_modelled
 
     e = prediction.evaluation
     is_known = is_modelled(e.deployment, e.points["context_length"])
@@ -83,7 +83,7 @@ def verbs(prediction: Prediction) -> tuple[str, str]:
 
 def with_ends(prediction: Prediction, interval: bool | None) -> Prediction:
     """Return a prediction with intervals: where errors are known, asked for, or without."""
-    from specmodel.prediction.predicting import with_intervals, with_known_intervals
+    from specmodel.core.prediction.predicting import with_intervals, with_known_intervals
 
     if interval is False or (prediction.intervals and not interval):
         return prediction
@@ -121,7 +121,7 @@ def page(
     are tables, printed as they are; `tasks` is a sentence on acceptance by task. Kernels, engine
     and assumptions close the page: those that matter most, or all if `VERBOSE`.
     """
-    from specmodel.prediction.intervals import states_errors
+    from specmodel.core.prediction.intervals import states_errors
 
     assumed, d = dict(case.assumptions), case.deployment
     if "acceptance" in assumed and states_errors(d, getattr(case, "context_length", 0.0)):
@@ -238,7 +238,7 @@ def is_at_best(prediction: Prediction) -> bool:
 
 def with_room(rows: Sequence[Row], prediction: Prediction) -> list[Row]:
     """Return the rows that a page shows: all; of the default batch sizes, those that fit."""
-    from specmodel.prediction.case import DEFAULT_BATCH_SIZES
+    from specmodel.core.prediction.case import DEFAULT_BATCH_SIZES
 
     is_usual = {*prediction.batch_size.flat} == {*DEFAULT_BATCH_SIZES}
     return fitting(rows) if is_usual else [*rows]
@@ -291,7 +291,7 @@ def case_fields(case: Case) -> dict[str, Any]:
 
 def deployment_fields(deployment: Deployment) -> dict[str, Any]:
     """Return every setting of a deployment, so that saved files can be told apart."""
-    from specmodel.cost.deploying import PART_DTYPES
+    from specmodel.core.cost.deploying import PART_DTYPES
 
     d = deployment
     own = asdict(d)

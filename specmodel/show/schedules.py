@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from specmodel.base.text import command_lines, wrap
+from specmodel.core.base.text import command_lines, wrap
 from specmodel.show import report
 from specmodel.show.columns import units
 from specmodel.show.facts import Fact, known, lines
@@ -16,14 +16,14 @@ from specmodel.show.grounds import ground_facts, ground_texts
 from specmodel.simulate.facts import carried_facts
 
 if TYPE_CHECKING:
-    from specmodel.answers import Plan
+    from specmodel.plan import Plan
 
 _TEXTS = PAGES["schedules"]
 
 
 def answer(plan: Plan) -> Answer:
     """Return a schedule in all forms."""
-    from specmodel.answers.advice import counted, plan_facts
+    from specmodel.plan.advice import counted, plan_facts
 
     e = plan.prediction.evaluation
     spread = {"acceptance_spread": Fact(e.acceptance.spread or None)}

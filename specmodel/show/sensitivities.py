@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from specmodel.answers import sensitivity
-from specmodel.base.text import wrap
-from specmodel.prediction.table import Row
+from specmodel.core.base.text import wrap
+from specmodel.core.prediction.table import Row
+from specmodel.plan import sensitivity
 from specmodel.show import report
 from specmodel.show.columns import of_table
 from specmodel.show.facts import lines

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from specmodel import answers
-from specmodel.base.errors import InputError
-from specmodel.base.text import align_blocks, wrap
-from specmodel.prediction.table import Row, varies
+from specmodel import plan
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.text import align_blocks, wrap
+from specmodel.core.prediction.table import Row, varies
 from specmodel.show import forms, operator, report
 from specmodel.show.facts import Fact, lines as lines_of
 from specmodel.show.glossary import PAGES, limits_told
@@ -34,7 +34,7 @@ def answer(prediction: report.Prediction) -> forms.Answer:
     if not p.draft_length.all() and case_of(p).draft_length is not None:
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
     _check_size(p, MOST_PRINTED, f"at most {MOST_PRINTED} points")
-    found = answers.explain(p)
+    found = plan.explain(p)
 
     facts, words = _facts(found)
 
@@ -51,7 +51,7 @@ def _check_size(prediction: report.Prediction, most: int, expected: str) -> None
         raise InputError("batch_size", f"{size} points", expected)
 
 
-def _facts(explanation: answers.Explanation) -> tuple[dict[str, Fact], list[str]]:
+def _facts(explanation: plan.Explanation) -> tuple[dict[str, Fact], list[str]]:
     """Return by point speedup, ideal speedup and largest losses, and a line with them for each."""
     rows, ideals = explanation.prediction.rows(), explanation.ideal_speedup.ravel().tolist()
     points, lines = dict[str, Row](), []
@@ -65,7 +65,7 @@ def _facts(explanation: answers.Explanation) -> tuple[dict[str, Fact], list[str]
     return {"points": Fact(points)}, lines
 
 
-def tables(explanation: answers.Explanation) -> str:
+def tables(explanation: plan.Explanation) -> str:
     """Return the waterfalls of target efficiency and speedup, a column for each point.
 
     Terms that round to zero everywhere are left out.

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.answers.advice import start_options, taken_length
-from specmodel.answers.decision import Decision, decide
-from specmodel.base.errors import refuse_given
-from specmodel.prediction.outcome import Prediction, Turned
-from specmodel.prediction.predicting import predicted
-from specmodel.prediction.table import Column, Row
+from specmodel.core.base.errors import refuse_given
+from specmodel.core.prediction.outcome import Prediction, Turned
+from specmodel.core.prediction.predicting import predicted
+from specmodel.core.prediction.table import Column, Row
+from specmodel.plan.advice import start_options, taken_length
+from specmodel.plan.decision import Decision, decide
 from specmodel.show import forms, operator, report
 from specmodel.show.columns import of_table, units
 from specmodel.show.facts import Fact, known, lines

@@ -7,15 +7,15 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from specmodel.answers.advice import Verdict, better_layout, gain_of, start_options
-from specmodel.answers.decision import Decision, decide
-from specmodel.answers.within import LargestBatches
-from specmodel.base.ranges import spans
-from specmodel.base.text import VERBOSE, wrap
-from specmodel.prediction.gains import sources_at
-from specmodel.prediction.ground import place_of
-from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.table import Row
+from specmodel.core.base.ranges import spans
+from specmodel.core.base.text import VERBOSE, wrap
+from specmodel.core.prediction.gains import sources_at
+from specmodel.core.prediction.ground import place_of
+from specmodel.core.prediction.outcome import Prediction
+from specmodel.core.prediction.table import Row
+from specmodel.plan.advice import Verdict, better_layout, gain_of, start_options
+from specmodel.plan.decision import Decision, decide
+from specmodel.plan.within import LargestBatches
 from specmodel.show import defaults, forms, glossary, operator, report
 from specmodel.show.components import component_rows, component_tables, fields_of
 from specmodel.show.facts import Fact, Facts, known, lines, with_ends

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from specmodel.base.errors import InputError, nearest
+from specmodel.core.base.errors import InputError, nearest
 
 if TYPE_CHECKING:
-    from specmodel.prediction.case import Case
-    from specmodel.prediction.outcome import Prediction
+    from specmodel.core.prediction.case import Case
+    from specmodel.core.prediction.outcome import Prediction
     from specmodel.show.forms import Answer
 
 VIEWS = {

@@ -6,7 +6,7 @@ What cannot be used is refused with an `InputError` that names argument, value a
 
 from typing import TYPE_CHECKING
 
-from specmodel.base.fronts import front
+from specmodel.core.base.fronts import front
 
 if TYPE_CHECKING:
     from specmodel.simulate.capacity import Capacity as Capacity, Targets as Targets

@@ -5,9 +5,9 @@ from statistics import NormalDist
 
 import numpy as np
 
-from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
-from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray
+from specmodel.core.algebra.acceptance import Acceptance, conditional_acceptance
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import FloatArray
 from specmodel.simulate.state import Outcomes, Request
 from specmodel.simulate.traces import Trace
 

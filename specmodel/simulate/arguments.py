@@ -4,18 +4,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.units import Numeric
-from specmodel.cost.arguments import (
+from specmodel.core.algebra.acceptance import Acceptance
+from specmodel.core.base.units import Numeric
+from specmodel.core.cost.arguments import (
     AcceptanceArguments,
     CaseArguments,
     CommonArguments,
     PlainPoints,
     WhatIfArguments,
 )
-from specmodel.drafters.passes import Drafter
-from specmodel.machines.engine import EngineProfile
-from specmodel.models.architecture import Architecture
+from specmodel.core.drafters.passes import Drafter
+from specmodel.core.machines.engine import EngineProfile
+from specmodel.core.models.architecture import Architecture
 from specmodel.simulate.requests import Lengths, Requests
 from specmodel.simulate.traces import Trace
 

@@ -22,8 +22,8 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
-from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray, check
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import FloatArray, check
 from specmodel.simulate.choices import ORACLE, Choice, policy_maker
 from specmodel.simulate.feedback import Log, Policies, PolicyAdapter
 from specmodel.simulate.machine_code import (

@@ -12,8 +12,8 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray, check
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import FloatArray, check
 from specmodel.simulate.outcome import Run, are_steady
 
 GROWTH = 1.25

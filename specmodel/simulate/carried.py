@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from msgspec.structs import replace
 
-from specmodel.algebra.money import cost_per_million_tokens
-from specmodel.answers.sweeps.workers import results
-from specmodel.base.errors import InputError
-from specmodel.base.units import LARGEST_PRICE, FloatArray, check, format_si
+from specmodel.core.algebra.money import cost_per_million_tokens
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import LARGEST_PRICE, FloatArray, check, format_si
+from specmodel.plan.sweeps.workers import results
 from specmodel.simulate.arguments import ComputeArguments
 from specmodel.simulate.capacity import MEANS, NOTHING, Capacity
 from specmodel.simulate.study import Row, add_costs
 from specmodel.simulate.trial import Trial
 
 if TYPE_CHECKING:
-    from specmodel.answers.schedule import Schedule
+    from specmodel.plan.schedule import Schedule
 
 _OF_POLICY = ("capacity", "simulated_low", "simulated_high", "predicted_low", "predicted_high")
 

@@ -14,9 +14,9 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
-from specmodel.base.errors import InputError, nearest
-from specmodel.base.ranges import whole_of
-from specmodel.base.records import read_text
+from specmodel.core.base.errors import InputError, nearest
+from specmodel.core.base.ranges import whole_of
+from specmodel.core.base.records import read_text
 from specmodel.simulate.feedback import check_methods
 from specmodel.simulate.policies import Policy, scheduled_draft_lengths
 from specmodel.simulate.policies.known import KNOWN

@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 from msgspec import Struct
 
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.units import FloatArray, Numeric, check
+from specmodel.core.algebra.acceptance import Acceptance
+from specmodel.core.base.units import FloatArray, Numeric, check
 from specmodel.simulate.requests import Requests
 from specmodel.simulate.service import Service
 from specmodel.simulate.state import BY_BATCH

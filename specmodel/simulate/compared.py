@@ -9,13 +9,13 @@ from typing import Any, TypeAlias, Unpack
 
 from msgspec.structs import asdict, replace
 
-from specmodel.answers.alternatives import Alternatives, alternatives
-from specmodel.base.errors import given, refuse_given
-from specmodel.base.units import single
-from specmodel.cost.where import USUAL, Manner
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.models.architecture import Architecture
-from specmodel.prediction.case import DEFAULT_BATCH_SIZES
+from specmodel.core.base.errors import given, refuse_given
+from specmodel.core.base.units import single
+from specmodel.core.cost.where import USUAL, Manner
+from specmodel.core.machines.hardware import HardwareProfile
+from specmodel.core.models.architecture import Architecture
+from specmodel.core.prediction.case import DEFAULT_BATCH_SIZES
+from specmodel.plan.alternatives import Alternatives, alternatives
 from specmodel.simulate.arguments import CompareArguments
 
 Searching: TypeAlias = Callable[[int], AbstractContextManager[Mapping[str, Any]]]

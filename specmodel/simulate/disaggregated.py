@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 from msgspec import Struct
 
-from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray, check
-from specmodel.cost.deployment import Deployment
-from specmodel.cost.memory import MemoryUse
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import FloatArray, check
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.memory import MemoryUse
 from specmodel.simulate.requests import Requests, Whole
 from specmodel.simulate.tables import TabulatedTimes
 

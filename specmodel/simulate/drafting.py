@@ -7,9 +7,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray, Numeric
+from specmodel.core.algebra.acceptance import Acceptance
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import FloatArray, Numeric
 from specmodel.simulate.accepted import survival
 from specmodel.simulate.choices import Choice, choose, policy_maker
 from specmodel.simulate.machine_code import Function, as_lists, records

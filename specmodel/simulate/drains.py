@@ -10,8 +10,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from specmodel.base.units import FloatArray, check
-from specmodel.prediction.intervals import states_errors
+from specmodel.core.base.units import FloatArray, check
+from specmodel.core.prediction.intervals import states_errors
 from specmodel.simulate.drafting import paces
 from specmodel.simulate.machine_code import is_worth_compiling
 from specmodel.simulate.outcome import Run

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
-from specmodel.base.facts import Fact, known, with_ends
-from specmodel.prediction.table import Row, seconds
+from specmodel.core.base.facts import Fact, known, with_ends
+from specmodel.core.prediction.table import Row, seconds
 
 if TYPE_CHECKING:
-    from specmodel.answers.plans import Plan
+    from specmodel.plan.plans import Plan
     from specmodel.simulate.drains import Drain
     from specmodel.simulate.trial import Trial
 

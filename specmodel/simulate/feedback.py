@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from specmodel.base.errors import InputError
+from specmodel.core.base.errors import InputError
 from specmodel.simulate.policies.policy import Step
 
 BATCH_SIZE = 1

@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from specmodel.base.errors import InputError, given, nearest, refuse_given
-from specmodel.base.units import check, single
-from specmodel.prediction.predicting import plain_points
+from specmodel.core.base.errors import InputError, given, nearest, refuse_given
+from specmodel.core.base.units import check, single
+from specmodel.core.prediction.predicting import plain_points
 from specmodel.simulate.arguments import FileArguments
 from specmodel.simulate.requests import (
     LONGEST,

@@ -4,11 +4,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from specmodel.base.errors import InputError
-from specmodel.base.units import check
-from specmodel.cost.deployment import Deployment
-from specmodel.cost.memory import MemoryUse
-from specmodel.cost.prefill import most_running, step_tokens
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import check
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.memory import MemoryUse
+from specmodel.core.cost.prefill import most_running, step_tokens
 from specmodel.simulate.loop import blocks_for
 from specmodel.simulate.requests import Requests
 from specmodel.simulate.state import Limits

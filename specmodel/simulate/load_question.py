@@ -15,15 +15,15 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from specmodel.base.errors import InputError, given, refuse_given
-from specmodel.base.ranges import parse_numbers, parse_values, whole_of
-from specmodel.base.text import Viewed
-from specmodel.base.units import check, parse_seconds
-from specmodel.cost.where import USUAL, Manner
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.models.architecture import Architecture
-from specmodel.prediction.accepted import ACCEPTANCE
-from specmodel.prediction.case import Case, case_of
+from specmodel.core.base.errors import InputError, given, refuse_given
+from specmodel.core.base.ranges import parse_numbers, parse_values, whole_of
+from specmodel.core.base.text import Viewed
+from specmodel.core.base.units import check, parse_seconds
+from specmodel.core.cost.where import USUAL, Manner
+from specmodel.core.machines.hardware import HardwareProfile
+from specmodel.core.models.architecture import Architecture
+from specmodel.core.prediction.accepted import ACCEPTANCE
+from specmodel.core.prediction.case import Case, case_of
 from specmodel.simulate.arguments import (
     DrainArguments,
     LimitArguments,

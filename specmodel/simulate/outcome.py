@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from specmodel.base.units import FloatArray
+from specmodel.core.base.units import FloatArray
 from specmodel.simulate.requests import Requests
 from specmodel.simulate.state import Limits, State
 

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pandas as pd
 
-from specmodel.base.errors import InputError, refuse_given
-from specmodel.base.files import json_text, parsed_json
-from specmodel.base.notes import Note
-from specmodel.base.records import read_mapping
-from specmodel.base.tables import as_numbers, numbers, read_table
-from specmodel.base.units import FloatArray, check
+from specmodel.core.base.errors import InputError, refuse_given
+from specmodel.core.base.files import json_text, parsed_json
+from specmodel.core.base.notes import Note
+from specmodel.core.base.records import read_mapping
+from specmodel.core.base.tables import as_numbers, numbers, read_table
+from specmodel.core.base.units import FloatArray, check
 from specmodel.simulate.requests import LONGEST, MOST_REQUESTS, Requests, Whole
 from specmodel.simulate.traces.files import json_lines
 

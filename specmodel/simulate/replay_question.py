@@ -16,19 +16,19 @@ import pandas as pd
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from specmodel.base.errors import InputError, given, refuse_given, refuse_unknown
-from specmodel.base.notes import Note
-from specmodel.base.text import Viewed
-from specmodel.cost.arguments import RunArguments, WhatIfArguments
-from specmodel.cost.deployment import Deployment
-from specmodel.cost.layouts import HELD
-from specmodel.cost.memory import MemoryUse
-from specmodel.cost.usual import deployed
-from specmodel.cost.where import ARGUMENTS, NAMES, USUAL, Manner, Where, where_of
-from specmodel.drafters.passes import Drafter
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.models.architecture import Architecture
-from specmodel.prediction.cautions import notes_of_run
+from specmodel.core.base.errors import InputError, given, refuse_given, refuse_unknown
+from specmodel.core.base.notes import Note
+from specmodel.core.base.text import Viewed
+from specmodel.core.cost.arguments import RunArguments, WhatIfArguments
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.layouts import HELD
+from specmodel.core.cost.memory import MemoryUse
+from specmodel.core.cost.usual import deployed
+from specmodel.core.cost.where import ARGUMENTS, NAMES, USUAL, Manner, Where, where_of
+from specmodel.core.drafters.passes import Drafter
+from specmodel.core.machines.hardware import HardwareProfile
+from specmodel.core.models.architecture import Architecture
+from specmodel.core.prediction.cautions import notes_of_run
 from specmodel.simulate.choices import choose
 from specmodel.simulate.policies.sglang import METHODS
 from specmodel.simulate.replays import assumed as assumed_of, simulate, summarise

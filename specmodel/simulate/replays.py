@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specmodel.answers.sweeps.workers import results
-from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import FloatArray
+from specmodel.plan.sweeps.workers import results
 from specmodel.simulate.blocks import SERVERS, Work, make_blocks, replay_adapted, replay_blocks
 from specmodel.simulate.choices import (
     BEST_FIXED,

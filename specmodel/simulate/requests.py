@@ -8,10 +8,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from specmodel.base.errors import InputError
-from specmodel.base.notes import Note
-from specmodel.base.records import read_mapping
-from specmodel.base.units import FloatArray, check
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.notes import Note
+from specmodel.core.base.records import read_mapping
+from specmodel.core.base.units import FloatArray, check
 from specmodel.simulate.sampling import stream
 
 ARRIVALS, LENGTHS, NOISE = range(10, 13)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
-from specmodel.base.units import FloatArray, check
+from specmodel.core.base.units import FloatArray, check
 from specmodel.simulate.traces import Trace
 
 TRACE, NOISE, POLICY = range(3)

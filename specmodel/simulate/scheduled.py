@@ -9,21 +9,21 @@ from typing import Any, Unpack
 
 from msgspec.structs import asdict, replace
 
-from specmodel.answers.config_formats import (
+from specmodel.core.base.errors import given, refuse_given
+from specmodel.core.base.naming import is_id
+from specmodel.core.cost.assumptions import state_slots
+from specmodel.core.cost.deployment import state_slots_of
+from specmodel.core.cost.where import USUAL, Manner
+from specmodel.core.machines.hardware import HardwareProfile
+from specmodel.core.models.architecture import Architecture
+from specmodel.core.prediction.case import Case, case_of
+from specmodel.plan.config_formats import (
     ConfigFormat,
     config_format as format_of,
     format_of_engine,
     with_engine,
 )
-from specmodel.answers.plans import OF_ALL, Plan, plan_schedule
-from specmodel.base.errors import given, refuse_given
-from specmodel.base.naming import is_id
-from specmodel.cost.assumptions import state_slots
-from specmodel.cost.deployment import state_slots_of
-from specmodel.cost.where import USUAL, Manner
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.models.architecture import Architecture
-from specmodel.prediction.case import Case, case_of
+from specmodel.plan.plans import OF_ALL, Plan, plan_schedule
 from specmodel.simulate.arguments import ScheduleArguments
 from specmodel.simulate.compared import Searching
 

@@ -9,10 +9,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.errors import InputError
-from specmodel.base.units import check
-from specmodel.cost.deployment import Deployment
+from specmodel.core.algebra.acceptance import Acceptance
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import check
+from specmodel.core.cost.deployment import Deployment
 from specmodel.simulate.accepted import at_random, of_trace
 from specmodel.simulate.disaggregated import DisaggregatedPrefill
 from specmodel.simulate.drafting import Drafting

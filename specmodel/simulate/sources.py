@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from specmodel.base.errors import InputError, nearest, refuse_given
-from specmodel.base.records import is_path
-from specmodel.base.units import check
+from specmodel.core.base.errors import InputError, nearest, refuse_given
+from specmodel.core.base.records import is_path
+from specmodel.core.base.units import check
 from specmodel.simulate import traces
 from specmodel.simulate.traces import Process, Trace, join_traces, sample_trace
 from specmodel.simulate.traces.files import SUFFIXES, TAKEN

@@ -8,15 +8,15 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from specmodel.algebra.acceptance import Acceptance, acceptance_from_lengths
-from specmodel.algebra.money import cost_per_million_tokens
-from specmodel.base.notes import Note
-from specmodel.base.units import LARGEST_PRICE, FloatArray, check
-from specmodel.cost.deployment import NO_DRAFTER, Deployment
-from specmodel.machines.engine import first_token_constants
-from specmodel.prediction.cautions import beyond_contexts
-from specmodel.prediction.predicting import predict_deployed
-from specmodel.prediction.table import seconds
+from specmodel.core.algebra.acceptance import Acceptance, acceptance_from_lengths
+from specmodel.core.algebra.money import cost_per_million_tokens
+from specmodel.core.base.notes import Note
+from specmodel.core.base.units import LARGEST_PRICE, FloatArray, check
+from specmodel.core.cost.deployment import NO_DRAFTER, Deployment
+from specmodel.core.machines.engine import first_token_constants
+from specmodel.core.prediction.cautions import beyond_contexts
+from specmodel.core.prediction.predicting import predict_deployed
+from specmodel.core.prediction.table import seconds
 from specmodel.simulate.accepted import over_all_steps
 from specmodel.simulate.capacity import Targets
 from specmodel.simulate.choices import VERIFICATION

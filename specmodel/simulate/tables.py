@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from specmodel.base.units import FloatArray, Numeric
+from specmodel.core.base.units import FloatArray, Numeric
 
 
 class Tables(NamedTuple):

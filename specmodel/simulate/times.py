@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from specmodel.base.units import FloatArray, Numeric, check
-from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import sequences_of, step_times
-from specmodel.cost.passes import PassTime
-from specmodel.cost.prefill import added_by_prompts, read_by_drafter, read_by_target, waiting
-from specmodel.layers.batch import SequenceGroup, sequence_group
+from specmodel.core.base.units import FloatArray, Numeric, check
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.latency import sequences_of, step_times
+from specmodel.core.cost.passes import PassTime
+from specmodel.core.cost.prefill import added_by_prompts, read_by_drafter, read_by_target, waiting
+from specmodel.core.layers.batch import SequenceGroup, sequence_group
 from specmodel.simulate.tables import TabulatedTimes
 
 ROWS = 96

@@ -9,11 +9,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from specmodel.base.errors import InputError
-from specmodel.base.tables import need_columns, numbers, read_table
-from specmodel.base.units import FloatArray, check
-from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import step_times
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.tables import need_columns, numbers, read_table
+from specmodel.core.base.units import FloatArray, check
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.latency import step_times
 from specmodel.simulate.traces import LONGEST_DRAFT
 
 DEFAULT_DRAFTER_UPKEEP = 0.025
@@ -162,7 +162,7 @@ def replay_times(
 
     Examples
     --------
-    >>> from specmodel.cost.deploying import deploy
+    >>> from specmodel.core.cost.deploying import deploy
     >>> d, _ = deploy(target="mixtral-8x7b", hardware="rtx_6000_ada", drafter="ngram")
     >>> times = replay_times(d, max_draft_length=3, context_length=1024)
     >>> (times.step_time / times.forward_time).round(1).tolist()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
-from specmodel.base.units import check
+from specmodel.core.base.units import check
 from specmodel.simulate.capacity import NOTHING, Capacity, Load, Targets, load_of, search, widened
 from specmodel.simulate.closed_forms import LoadCurves, chain_state
 from specmodel.simulate.machine_code import is_worth_compiling

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
+from specmodel.core.algebra.collectives import AllReduceParameters, all_reduce_time
 
 RATE = 4e11
 FREE = AllReduceParameters(

@@ -9,9 +9,9 @@ from rows import cases
 from scipy import stats
 
 from specmodel import load_architecture
-from specmodel.algebra import experts, routing
-from specmodel.cost import pass_work
-from specmodel.layers.batch import SequenceGroup
+from specmodel.core.algebra import experts, routing
+from specmodel.core.cost import pass_work
+from specmodel.core.layers.batch import SequenceGroup
 
 EXPERTS = st.sampled_from([(8, 2), (16, 2), (60, 4), (64, 8), (128, 8), (256, 8), (256, 10)])
 CORRELATIONS = st.floats(0, 1)

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from printed import refused
 
 from specmodel import InputError
-from specmodel.algebra import experts, moesd
-from specmodel.algebra.moesd import MoESDParameters
+from specmodel.core.algebra import experts, moesd
+from specmodel.core.algebra.moesd import MoESDParameters
 
 PARAMETERS = MoESDParameters(
     bias=3.0, k1=0.01, k2=0.2, k3=0.02, draft_bias=0.4, draft_k=0.01, reject_bias=0.1,

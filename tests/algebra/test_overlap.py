@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rows import cases
 
-from specmodel.algebra.overlap import Demand, exposed_share, two_streams_time
+from specmodel.core.algebra.overlap import Demand, exposed_share, two_streams_time
 
 
 def step(gpu, host):

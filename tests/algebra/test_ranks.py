@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rows import cases, each_row
 
-from specmodel.algebra.ranks import (
+from specmodel.core.algebra.ranks import (
     all_reduce,
     all_to_all,
     busiest_experts,

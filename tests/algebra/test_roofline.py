@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 from rows import cases
 
-from specmodel.algebra.roofline import KernelParameters, smooth_maximum
+from specmodel.core.algebra.roofline import KernelParameters, smooth_maximum
 
 SECONDS = st.floats(1e-9, 1e-1)
 

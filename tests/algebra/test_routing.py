@@ -4,8 +4,8 @@ import numpy as np
 from printed import refused
 from rows import cases, each_row, one_case
 
-from specmodel.algebra.experts import correlated_active_experts, expert_use
-from specmodel.algebra.routing import sample_routing
+from specmodel.core.algebra.experts import correlated_active_experts, expert_use
+from specmodel.core.algebra.routing import sample_routing
 
 DRAWS = 3000
 

@@ -9,7 +9,7 @@ from printed import refused
 from rows import each_row, faults, one_case
 
 from specmodel import Acceptance
-from specmodel.algebra import acceptance as forms, speculation
+from specmodel.core.algebra import acceptance as forms, speculation
 
 RATES = st.floats(0, 1)
 LENGTHS = st.integers(0, 200)
@@ -115,7 +115,9 @@ def test_best_draft_length_prefers_none_and_the_shortest_of_equals():
 def test_bad_input_names_the_argument(function, given, argument):
     module, _, name = function.partition(".")
     refused(
-        f"^{argument}: got", getattr(import_module(f"specmodel.algebra.{module}"), name), *given
+        f"^{argument}: got",
+        getattr(import_module(f"specmodel.core.algebra.{module}"), name),
+        *given,
     )
 
 

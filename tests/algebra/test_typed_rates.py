@@ -6,7 +6,7 @@ import pytest
 from printed import refused
 from rows import cases, rows_of
 
-from specmodel.algebra.acceptance import (
+from specmodel.core.algebra.acceptance import (
     expected_tokens_per_step_by_position as tokens_of,
     readings,
     typed_rates,

@@ -20,8 +20,8 @@ from types import FrameType
 
 import specmodel
 from specmodel import cli, predict
-from specmodel.base import records
-from specmodel.cost import where
+from specmodel.core.base import records
+from specmodel.core.cost import where
 
 PACKAGE = f"{Path(specmodel.__file__).parent}/"
 BOUNDS = {

@@ -87,7 +87,7 @@ def ask():
 told(ask, count=2)
 """,
     "schedule": """
-from specmodel.answers.schedule import draft_length_schedule
+from specmodel.plan.schedule import draft_length_schedule
 
 def ask():
     for d in DEPLOYMENTS:

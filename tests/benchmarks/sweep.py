@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from specmodel.answers.sweeps import plan_sweep, sweep_to_file
+from specmodel.plan.sweeps import plan_sweep, sweep_to_file
 
 
 def main(millions: float, folder: str) -> None:

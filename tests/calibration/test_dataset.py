@@ -7,7 +7,7 @@ from rows import cases
 
 import dataset
 import specmodel
-from specmodel.measure import read_measurements
+from specmodel.calibrate.measure import read_measurements
 
 REFUSED = [
     ("h200_sxm trtllm", "version: got None"),

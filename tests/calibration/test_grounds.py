@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specmodel.prediction.ground import Cell
+from specmodel.core.prediction.ground import Cell
 
 grounds = pytest.importorskip("grounds")
 

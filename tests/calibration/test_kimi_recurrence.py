@@ -11,11 +11,11 @@ from strategies import pass_of
 from published import datasets
 from published.mixers import kimi_recurrence, recurrence
 from specmodel import load_hardware
-from specmodel.cost import component_time
-from specmodel.fit import work_of
-from specmodel.fit.timed_work import judge
-from specmodel.machines.fallbacks import stack_kernels
-from specmodel.measure import check_measurements
+from specmodel.calibrate.fit import work_of
+from specmodel.calibrate.fit.timed_work import judge
+from specmodel.calibrate.measure import check_measurements
+from specmodel.core.cost import component_time
+from specmodel.core.machines.fallbacks import stack_kernels
 
 TIMES = pd.read_csv(Path(__file__).parents[1] / "data/kda_verify_times.csv", comment="#")
 HEADS = 96

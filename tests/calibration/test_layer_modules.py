@@ -23,10 +23,10 @@ from published import (
     sparse_modules as sparse,
 )
 from specmodel import Architecture, deploy, load_architecture, load_hardware, predict
-from specmodel.cost import target_pass
-from specmodel.layers import SparseAttention, sequence_group
-from specmodel.machines import choose_kernels
-from specmodel.machines.fallbacks import load_rankings
+from specmodel.core.cost import target_pass
+from specmodel.core.layers import SparseAttention, sequence_group
+from specmodel.core.machines import choose_kernels
+from specmodel.core.machines.fallbacks import load_rankings
 
 H200 = load_hardware("h200_sxm")
 GPUS = ("h100_sxm", "h200_sxm", "b200", "b300", "gb200", "gb300")

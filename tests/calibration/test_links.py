@@ -11,10 +11,10 @@ from links import with_all_reduces
 from published import datasets
 from published.all_reduces import PARAMETERS, errors_of, fit_all_reduces
 from specmodel import InputError, list_hardware, load_hardware
-from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
-from specmodel.base import as_table
-from specmodel.machines.hardware import Link
-from specmodel.machines.profiles import hardware_text
+from specmodel.core.algebra.collectives import AllReduceParameters, all_reduce_time
+from specmodel.core.base import as_table
+from specmodel.core.machines.hardware import Link
+from specmodel.core.machines.profiles import hardware_text
 
 PLANTED = AllReduceParameters(
     one_shot_latency=3e-6, one_shot_hop_latency=2e-7, one_shot_efficiency=0.6,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specmodel.base import build
+from specmodel.core.base import build
 
 torch = pytest.importorskip("torch")
 
@@ -12,7 +12,7 @@ from shapes import plain_shape
 import decoder as own
 from decoder import Decoder, Pass, Speculator, State, _feed_forward, decode, speculate
 from specmodel import Architecture
-from specmodel.measure.kernels import layers
+from specmodel.calibrate.measure.kernels import layers
 
 CPU = torch.device("cpu")
 HEADS = {"kind": "attention", "num_heads": 4, "num_kv_heads": 2, "head_dim": 8}

@@ -5,10 +5,10 @@ import pytest
 from planted import H200, PLANTED, planted, points
 from rows import cases
 
-from specmodel.algebra.roofline import KernelParameters
-from specmodel.fit import fit_kernels, predicted_time
-from specmodel.fit.kernels import KIND_FITS
-from specmodel.measure import check_measurements
+from specmodel.calibrate.fit import fit_kernels, predicted_time
+from specmodel.calibrate.fit.kernels import KIND_FITS
+from specmodel.calibrate.measure import check_measurements
+from specmodel.core.algebra.roofline import KernelParameters
 
 CPU = H200.with_changes(
     "hardware",

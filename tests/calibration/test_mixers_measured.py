@@ -7,10 +7,10 @@ import pytest
 from published import datasets
 from published.mixers import RECURRENCES, core_of_modules, recurrence, recurrences
 from specmodel import HardwareProfile, load_hardware
-from specmodel.fit import fit_kernels, predicted_time
-from specmodel.fit.timed_work import judge
-from specmodel.layers.kinds import KINDS
-from specmodel.measure import check_measurements
+from specmodel.calibrate.fit import fit_kernels, predicted_time
+from specmodel.calibrate.fit.timed_work import judge
+from specmodel.calibrate.measure import check_measurements
+from specmodel.core.layers.kinds import KINDS
 
 
 def test_the_core_is_what_a_module_takes_longer_than_without_context():

@@ -6,7 +6,7 @@ import pytest
 
 from drains import BY_REQUEST, OUTPUT, batches, differing
 from engines import DIP, GRID, TABLE
-from specmodel.algebra.acceptance import Acceptance
+from specmodel.core.algebra.acceptance import Acceptance
 from specmodel.simulate.accepted import spread_survival, survival
 
 CELLS = {

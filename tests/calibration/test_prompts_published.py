@@ -9,12 +9,12 @@ from published import datasets
 from published.mixers import LEAST_TOKENS, MOST_TOKENS, prompts
 from published.tables import STACKS
 from specmodel import deploy, load_hardware
-from specmodel.algebra.roofline import KernelParameters
-from specmodel.cost import target_pass
-from specmodel.fit import fit_kernels, predicted_time
-from specmodel.fit.timed_work import error_table, predict_measured
-from specmodel.layers import sequence_group
-from specmodel.measure import check_measurements
+from specmodel.calibrate.fit import fit_kernels, predicted_time
+from specmodel.calibrate.fit.timed_work import error_table, predict_measured
+from specmodel.calibrate.measure import check_measurements
+from specmodel.core.algebra.roofline import KernelParameters
+from specmodel.core.cost import target_pass
+from specmodel.core.layers import sequence_group
 
 H200 = load_hardware("h200_sxm")
 PLANTED = {

@@ -8,12 +8,12 @@ from rows import slow
 from published import datasets
 from published.tables import NORMS, STACKS, published_measurements
 from specmodel import load_hardware
-from specmodel.fit import fit_kernels, predicted_time
-from specmodel.fit.timed_work import error_table, predict_measured
-from specmodel.layers.kinds import MAIN_KINDS
-from specmodel.machines.kernels import fitted_dtype
-from specmodel.measure import check_measurements
-from specmodel.measure.measurements import groups
+from specmodel.calibrate.fit import fit_kernels, predicted_time
+from specmodel.calibrate.fit.timed_work import error_table, predict_measured
+from specmodel.calibrate.measure import check_measurements
+from specmodel.calibrate.measure.measurements import groups
+from specmodel.core.layers.kinds import MAIN_KINDS
+from specmodel.core.machines.kernels import fitted_dtype
 
 pytestmark = pytest.mark.dataset
 

@@ -11,9 +11,9 @@ from rows import cases, slow
 import real_judge
 import specmodel
 from specmodel import load_hardware
-from specmodel.answers.explaining import pass_components
-from specmodel.fit import fit_kernels
-from specmodel.measure import read_measurements
+from specmodel.calibrate.fit import fit_kernels
+from specmodel.calibrate.measure import read_measurements
+from specmodel.plan.explaining import pass_components
 
 RESULTS = Path(__file__).parents[2] / "calibration" / "results"
 CPU = RESULTS / "intel_xeon_2_threads"

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 import interval_judge
-from specmodel.fit.measured import judge_serving, read_serving
-from specmodel.prediction import intervals
+from specmodel.calibrate.fit.measured import judge_serving, read_serving
+from specmodel.core.prediction import intervals
 from spread import coverage_left_out, fit_spread, least_spreads, ratios_of_passes, without_engine
 
 ROW = {

@@ -7,8 +7,8 @@ from rows import slow
 from published import datasets
 from published.roles import cold_rows, fastest_kernels, stored_bytes
 from specmodel import load_hardware
-from specmodel.fit import predicted_time
-from specmodel.machines import choose_kernels
+from specmodel.calibrate.fit import predicted_time
+from specmodel.core.machines import choose_kernels
 
 GPUS = ("h100_sxm", "b200", "b300", "gb200", "rtx_pro_6000")
 MOST_TOKENS = 4096

@@ -10,7 +10,7 @@ from printed import commands, in_one_line, widest
 from rows import each_row
 
 from specmodel import predict
-from specmodel.drafters.measured_heads import acceptance_by_name
+from specmodel.core.drafters.measured_heads import acceptance_by_name
 
 WHERE = "--target qwen3-30b-a3b --drafter eagle3 --hardware h200_sxm"
 RATE = "--acceptance-rate 0.7"

@@ -83,7 +83,11 @@ def test_the_bare_program_asks_five_questions(ended):
     assert out.count("\n  specmodel ") == out.count("?\n") == 5
 
 
-@cases("place", "specmodel.prediction.predicting.predict_deployed", "specmodel.show.operator.table")
+@cases(
+    "place",
+    "specmodel.core.prediction.predicting.predict_deployed",
+    "specmodel.show.operator.table",
+)
 def test_interrupt_is_silent(place, monkeypatch, ended):
     def interrupt(*_arguments, **_options):
         raise KeyboardInterrupt
@@ -119,7 +123,7 @@ def test_too_little_memory_is_one_line(command, monkeypatch, ended):
     def fail(*_arguments, **_named):
         raise MemoryError
 
-    for place in ("answers.explain", "answers.sweeps.csv_chunks", "simulate.traces.sample_trace"):
+    for place in ("plan.explain", "plan.sweeps.csv_chunks", "simulate.traces.sample_trace"):
         monkeypatch.setattr(f"specmodel.{place}", fail)
     remedy = "fewer points or requests, or more memory"
     told = f"specmodel: error: memory: too little for this; expected {remedy}\n"

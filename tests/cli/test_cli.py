@@ -17,12 +17,12 @@ from shapes import CONFIG
 
 import specmodel
 from specmodel import cli
-from specmodel.algebra.acceptance import FORMS
-from specmodel.base.naming import SETTABLE
 from specmodel.cli.commands import main_group
 from specmodel.cli.helping import GROUPS
 from specmodel.cli.settings import OPTIONS
-from specmodel.cost.deploying import NAMES
+from specmodel.core.algebra.acceptance import FORMS
+from specmodel.core.base.naming import SETTABLE
+from specmodel.core.cost.deploying import NAMES
 
 PREDICT = (
     "predict --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm"

@@ -12,11 +12,11 @@ from printed import in_one_line, output_of, typed_wrong, widest
 from rows import cases, each_row, one_case
 
 from specmodel import load_hardware
-from specmodel.algebra.roofline import KernelParameters
-from specmodel.fit import fit_kernels, predicted_time
-from specmodel.fit.kernels import KIND_FITS, SHARPNESSES
-from specmodel.machines.hardware import FOLDER
-from specmodel.measure import check_measurements
+from specmodel.calibrate.fit import fit_kernels, predicted_time
+from specmodel.calibrate.fit.kernels import KIND_FITS, SHARPNESSES
+from specmodel.calibrate.measure import check_measurements
+from specmodel.core.algebra.roofline import KernelParameters
+from specmodel.core.machines.hardware import FOLDER
 
 # kernels: what is planted comes back
 

@@ -8,12 +8,12 @@ import pytest
 from rows import each_row, one_case, rows_of
 
 from specmodel import deploy, list_architectures, list_hardware, load_architecture
-from specmodel.answers.config_formats import one_length
-from specmodel.base.dtypes import check_dtype
-from specmodel.base.naming import counted, known_name
 from specmodel.cli import start_command
-from specmodel.machines.hardware import full_name
-from specmodel.models.checkpoints import checkpoint
+from specmodel.core.base.dtypes import check_dtype
+from specmodel.core.base.naming import counted, known_name
+from specmodel.core.machines.hardware import full_name
+from specmodel.core.models.checkpoints import checkpoint
+from specmodel.plan.config_formats import one_length
 
 GPUS = list_hardware()
 

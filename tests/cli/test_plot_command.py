@@ -81,7 +81,7 @@ def test_a_table_larger_than_memory_is_refused_before_it_is_read(ended, refuse, 
     pytest.importorskip("pyarrow")
     pd.DataFrame({"batch_size": range(1, 101), "speedup": 1.5}).to_parquet("large.parquet")
     assert ended("plot speedup large.parquet --output a.pdf")[0] == 0
-    monkeypatch.setattr("specmodel.base.tables.MOST_BYTES", 1000)
+    monkeypatch.setattr("specmodel.core.base.tables.MOST_BYTES", 1000)
     monkeypatch.setattr("pandas.read_parquet", None)
     expected = "table: got 'large.parquet'; expected at most"
     refuse("plot speedup large.parquet --output a.pdf", expected, "not 100 rows of 2 columns")

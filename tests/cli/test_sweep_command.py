@@ -14,7 +14,7 @@ from programs import start
 from rows import cases, each_row, slow
 
 from specmodel import predict
-from specmodel.answers.sweeps import csv_chunks, plan_sweep
+from specmodel.plan.sweeps import csv_chunks, plan_sweep
 
 BASE = (
     "sweep --target mixtral-8x7b --drafter ngram --hardware h200_sxm --batch-size 1,8"
@@ -23,7 +23,7 @@ BASE = (
 GOOD = f"{BASE} --acceptance-rate 0.5"
 LARGE = GOOD + " --batch-size 1:2000 --context-length 1:1000 --columns speedup"
 OUTPUTS = ["one.csv", "parts/"] if find_spec("pyarrow") else ["one.csv"]
-CUT = "import specmodel.answers.sweeps.plan as planning; planning.PART = 4000"
+CUT = "import specmodel.plan.sweeps.plan as planning; planning.PART = 4000"
 
 
 INTERRUPTED = "specmodel: interrupted: the same command goes on from what is done\n"
@@ -109,7 +109,7 @@ def test_yes_starts_what_is_huge(tmp_path, ended, monkeypatch):
     def interrupt(*_arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specmodel.answers.sweeps.files.results", interrupt)
+    monkeypatch.setattr("specmodel.plan.sweeps.files.results", interrupt)
     status, out, err = ended(f"{LARGE} --draft-length 1:1000 --yes --output {tmp_path}/one.csv")
     assert (status, out) == (130, "")
     assert err == INTERRUPTED

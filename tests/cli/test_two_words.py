@@ -12,8 +12,8 @@ from rows import cases, each_row
 from shapes import CONFIG
 
 from specmodel import load_engine
-from specmodel.base.units import parse_seconds
-from specmodel.prediction.evaluate import LIMITS as ALL_LIMITS
+from specmodel.core.base.units import parse_seconds
+from specmodel.core.prediction.evaluate import LIMITS as ALL_LIMITS
 from specmodel.show.behind import FOR_PROGRAMS
 from specmodel.show.glossary import LIMITS, WORDS, policy_words
 

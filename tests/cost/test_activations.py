@@ -11,7 +11,7 @@ from rows import cases, each_row, values_of
 
 import specmodel
 from specmodel import deploy
-from specmodel.cost import resolve
+from specmodel.core.cost import resolve
 
 
 def deployed(target, hardware, **given):

@@ -9,13 +9,13 @@ from one_by_one import pass_time
 from scipy import stats
 
 from specmodel import deploy, load_architecture, load_hardware
-from specmodel.algebra import ranks
-from specmodel.algebra.roofline import KernelParameters
-from specmodel.algebra.routing import rate_of
-from specmodel.cost import component_time, pass_work
-from specmodel.cost.prefill import carried_prefill
-from specmodel.layers import Layout, PassWork, Work, sequence_group
-from specmodel.machines.engine import Overheads
+from specmodel.core.algebra import ranks
+from specmodel.core.algebra.roofline import KernelParameters
+from specmodel.core.algebra.routing import rate_of
+from specmodel.core.cost import component_time, pass_work
+from specmodel.core.cost.prefill import carried_prefill
+from specmodel.core.layers import Layout, PassWork, Work, sequence_group
+from specmodel.core.machines.engine import Overheads
 
 GPU = load_hardware("h100_sxm").with_changes(
     "hardware", {"memory.peak_bytes_per_s": 1e12, "dtype.bf16.peak_flops_per_s": 1e15}

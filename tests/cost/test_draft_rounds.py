@@ -6,7 +6,7 @@ from published_tables import read_table
 from rows import cases
 
 from specmodel import deploy, load_engine
-from specmodel.cost import step_times
+from specmodel.core.cost import step_times
 
 CAPTURED = load_engine("vllm").with_changes("engine", {"graph_limit": 4096})  # as was measured
 ROWS = read_table("draft_rounds.csv")

@@ -4,7 +4,7 @@ import pytest
 
 import specmodel
 from specmodel import load_engine
-from specmodel.layers.engines import engine_code
+from specmodel.core.layers.engines import engine_code
 
 DEEPEP = [(16, 118, 195), (32, 155, 273), (64, 173, 314), (128, 192, 369), (256, 194, 360)]
 """GPUs, and microseconds of dispatch and combine: 128 tokens a GPU, 7,168 wide, 8 of 256 experts,

@@ -6,8 +6,8 @@ from printed import refused
 from rows import cases, values_of
 
 from specmodel import InputError, deploy, predict
-from specmodel.cost import MemoryUse
-from specmodel.cost.layouts import HELD, layout_of, smallest_layout
+from specmodel.core.cost import MemoryUse
+from specmodel.core.cost.layouts import HELD, layout_of, smallest_layout
 
 REQUESTS, TOKENS = HELD
 

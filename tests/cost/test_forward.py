@@ -8,9 +8,9 @@ from printed import refused
 from strategies import architectures, hardware, layouts, pass_of, with_windows
 
 from specmodel import load_architecture
-from specmodel.algebra.routing import zipf_popularity
-from specmodel.base import BYTES_PER_ELEMENT
-from specmodel.layers import Layout
+from specmodel.core.algebra.routing import zipf_popularity
+from specmodel.core.base import BYTES_PER_ELEMENT
+from specmodel.core.layers import Layout
 
 
 def work_of(model, **changes):

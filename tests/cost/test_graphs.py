@@ -8,7 +8,7 @@ import pytest
 from rows import each_row, values_of
 
 from specmodel import decode, deploy, load_engine, predict
-from specmodel.cost import step_times
+from specmodel.core.cost import step_times
 
 POINT = {
     "target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h200_sxm", "engine": "vllm",

@@ -6,7 +6,7 @@ import pytest
 from rows import cases
 
 from specmodel import deploy, load_engine, ngram_drafter
-from specmodel.cost import step_times
+from specmodel.core.cost import step_times
 
 HOST = {"pass_time": 2e-3, "draft_pass_time": 5e-4, "reject_time": 1e-3}
 HOST |= {"reject_time_per_request": 4e-5, "tree_time": 3e-4}

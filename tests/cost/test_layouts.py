@@ -9,9 +9,9 @@ from rows import cases, each_row, slow
 from test_parallel import assert_mean, busiest, draw_counts, uniform_counts, work_of
 
 from specmodel import decode, deploy, load_architecture, load_hardware
-from specmodel.algebra import routing
-from specmodel.base import BYTES_PER_ELEMENT
-from specmodel.layers import Layout
+from specmodel.core.algebra import routing
+from specmodel.core.base import BYTES_PER_ELEMENT
+from specmodel.core.layers import Layout
 
 ROUTED = "routed_experts"
 EXPERTS_OF_QWEN = 48 * 128 * 3 * 2048 * 768

@@ -6,9 +6,9 @@ from msgspec.structs import asdict
 from printed import refused
 
 from specmodel import load_architecture
-from specmodel.algebra.routing import zipf_popularity
-from specmodel.cost import pass_work
-from specmodel.layers import Layout, Work, sequence_group
+from specmodel.core.algebra.routing import zipf_popularity
+from specmodel.core.cost import pass_work
+from specmodel.core.layers import Layout, Work, sequence_group
 
 DECODE = {"batch_size": 6, "tokens_per_sequence": 4, "context_length": 3000}
 CHUNK = {

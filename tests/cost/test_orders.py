@@ -6,12 +6,12 @@ from random_points import random_names, random_points
 from rows import each_row
 
 from specmodel import InputError, deploy, list_architectures, load_engine, load_hardware
-from specmodel.cost import component_time, resolve
-from specmodel.cost.latency import target_pass
-from specmodel.layers import Work
-from specmodel.layers.batch import SequenceGroup
-from specmodel.machines import choose_kernels
-from specmodel.prediction import predict_deployed
+from specmodel.core.cost import component_time, resolve
+from specmodel.core.cost.latency import target_pass
+from specmodel.core.layers import Work
+from specmodel.core.layers.batch import SequenceGroup
+from specmodel.core.machines import choose_kernels
+from specmodel.core.prediction import predict_deployed
 
 
 def target_time(deployment, batch_size, context_length, tokens=1.0):

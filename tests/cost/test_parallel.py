@@ -19,15 +19,15 @@ from specmodel import (
     load_hardware,
     predict,
 )
-from specmodel.algebra import experts
-from specmodel.algebra.acceptance import proposals
-from specmodel.algebra.collectives import all_reduce_time
-from specmodel.algebra.ranks import busiest_experts, busiest_share, busiest_tokens
-from specmodel.base import BYTES_PER_ELEMENT, as_table
-from specmodel.cost import MemoryUse
-from specmodel.cost.passes import links_of
-from specmodel.drafters import ngram_drafter
-from specmodel.layers import LatentAttention, Layout
+from specmodel.core.algebra import experts
+from specmodel.core.algebra.acceptance import proposals
+from specmodel.core.algebra.collectives import all_reduce_time
+from specmodel.core.algebra.ranks import busiest_experts, busiest_share, busiest_tokens
+from specmodel.core.base import BYTES_PER_ELEMENT, as_table
+from specmodel.core.cost import MemoryUse
+from specmodel.core.cost.passes import links_of
+from specmodel.core.drafters import ngram_drafter
+from specmodel.core.layers import LatentAttention, Layout
 
 ROUTED = "routed_experts"
 

@@ -7,10 +7,10 @@ from one_by_one import pass_time
 from rows import each_row
 
 from specmodel import deploy, list_architectures
-from specmodel.cost import step_times, target_pass
-from specmodel.cost.blocks import MANY, TOTALS, BlockedTimes
-from specmodel.layers import sequence_group
-from specmodel.machines.engine import Overheads
+from specmodel.core.cost import step_times, target_pass
+from specmodel.core.cost.blocks import MANY, TOTALS, BlockedTimes
+from specmodel.core.layers import sequence_group
+from specmodel.core.machines.engine import Overheads
 
 GENERATOR = np.random.default_rng(11)
 

@@ -9,8 +9,8 @@ from carried import draft_prefill_pass
 from rows import cases
 
 from specmodel import deploy, load_architecture
-from specmodel.cost import pass_work, prefill_pass, target_pass
-from specmodel.layers import Layout, sequence_group
+from specmodel.core.cost import pass_work, prefill_pass, target_pass
+from specmodel.core.layers import Layout, sequence_group
 
 H, VOCABULARY, LAYERS = 4096, 128256, 32
 """Llama-3.1-8B."""

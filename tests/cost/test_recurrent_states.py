@@ -8,10 +8,10 @@ from printed import refused
 from strategies import pass_of
 
 from specmodel import InputError, deploy, load_architecture, load_engine, ngram_drafter, predict
-from specmodel.cost import MemoryUse, pass_work, step_times
-from specmodel.cost.blocks import BlockedTimes
-from specmodel.layers import GatedDeltaNet, Layout, sequence_group
-from specmodel.layers.states import StateKeeping
+from specmodel.core.cost import MemoryUse, pass_work, step_times
+from specmodel.core.cost.blocks import BlockedTimes
+from specmodel.core.layers import GatedDeltaNet, Layout, sequence_group
+from specmodel.core.layers.states import StateKeeping
 
 BIG, MIDDLE, SMALL = "Qwen3.5-397B-A17B", "Qwen3.5-122B-A10B", "Qwen3.5-35B-A3B"
 STATE = 64 * 128 * 128 * 4

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 import specmodel
 from specmodel import InputError, load_engine
-from specmodel.cost import resolve
-from specmodel.layers.engines import NO_ENGINE, engine_code
-from specmodel.prediction import decode_deployed
+from specmodel.core.cost import resolve
+from specmodel.core.layers.engines import NO_ENGINE, engine_code
+from specmodel.core.prediction import decode_deployed
 
 WHERE = {"target": "deepseek-r1", "hardware": "h200_sxm", "tensor_parallel": 8}
 SIZES = np.array([1, 16, 128, 384, 1024])

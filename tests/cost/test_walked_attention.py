@@ -6,7 +6,7 @@ from printed import refused
 from rows import each_row, values_of
 
 from specmodel import load_engine, predict
-from specmodel.cost.attention import attention_walk
+from specmodel.core.cost.attention import attention_walk
 
 GEMMA = {"target": "gemma-4-26b-a4b", "drafter": "ngram", "hardware": "a100_sxm_80gb"}
 QWEN = {"target": "qwen3-32b", "hardware": "rtx_4090", "tensor_parallel": 4}

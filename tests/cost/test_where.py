@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from specmodel import InputError
-from specmodel.cost.usual import deployed
-from specmodel.cost.where import Manner, Where, where_of
-from specmodel.models.architecture import load_architecture
-from specmodel.prediction.case import case_of
+from specmodel.core.cost.usual import deployed
+from specmodel.core.cost.where import Manner, Where, where_of
+from specmodel.core.models.architecture import load_architecture
+from specmodel.core.prediction.case import case_of
 
 NAMES = {"target": "mixtral-8x7b", "hardware": "2xh100_sxm", "tensor_parallel": 2}
 

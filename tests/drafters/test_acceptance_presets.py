@@ -6,13 +6,13 @@ from printed import refused
 from rows import each_row, one_case
 
 from specmodel import Acceptance, InputError, load_architecture, predict
-from specmodel.algebra.acceptance import (
+from specmodel.core.algebra.acceptance import (
     acceptance_from_lengths,
     acceptance_of_blocks,
     expected_tokens_per_step_by_position,
 )
-from specmodel.drafters import eagle3_drafter, list_acceptance, load_acceptance, mtp_drafter
-from specmodel.drafters.measured_heads import acceptance_by_name
+from specmodel.core.drafters import eagle3_drafter, list_acceptance, load_acceptance, mtp_drafter
+from specmodel.core.drafters.measured_heads import acceptance_by_name
 
 LENGTHS = np.arange(1, 9)
 EVERY = tuple(range(1, 9))

@@ -9,8 +9,8 @@ from shapes import without_fields
 from strategies import pass_of
 
 from specmodel import InputError, load_architecture
-from specmodel.drafters import dflash_drafter, drafter_kind, dspark_drafter, load_drafter
-from specmodel.layers import Layout
+from specmodel.core.drafters import dflash_drafter, drafter_kind, dspark_drafter, load_drafter
+from specmodel.core.layers import Layout
 
 QWEN = "qwen3-30b-a3b"
 K3 = flat("moonshotai--Kimi-K3")

@@ -9,9 +9,9 @@ from printed import refused
 from rows import cases, each_row
 
 from specmodel import InputError, deploy, load_architecture, predict
-from specmodel.cost import MemoryUse, pass_work, step_times
-from specmodel.cost.latency import draft_pass
-from specmodel.drafters import (
+from specmodel.core.cost import MemoryUse, pass_work, step_times
+from specmodel.core.cost.latency import draft_pass
+from specmodel.core.drafters import (
     dflash_drafter,
     drafter_kind,
     dspark_drafter,
@@ -21,8 +21,8 @@ from specmodel.drafters import (
     pard_drafter,
     suffix_drafter,
 )
-from specmodel.drafters.passes import markov_step
-from specmodel.layers import Layout, sequence_group
+from specmodel.core.drafters.passes import markov_step
+from specmodel.core.layers import Layout, sequence_group
 
 QWEN = load_architecture("qwen3-30b-a3b")
 """Hidden size 2048, 32 query and 4 key-value heads of 128, 151,936 tokens."""

@@ -8,8 +8,8 @@ from rows import each_row, one_case, values_of
 from strategies import draft_bytes
 
 from specmodel import deploy, load_architecture
-from specmodel.cost import step_times
-from specmodel.drafters import (
+from specmodel.core.cost import step_times
+from specmodel.core.drafters import (
     Drafter,
     eagle3_drafter,
     eagle_drafter,
@@ -18,9 +18,9 @@ from specmodel.drafters import (
     ngram_drafter,
     parallel_drafter,
 )
-from specmodel.drafters.names import is_lookup, named_drafters
-from specmodel.drafters.passes import DraftPasses
-from specmodel.layers.blocks import linear
+from specmodel.core.drafters.names import is_lookup, named_drafters
+from specmodel.core.drafters.passes import DraftPasses
+from specmodel.core.layers.blocks import linear
 
 WIDE = load_architecture("llama-3.1-8b").with_changes("target", {"hidden_size": 10**7})
 

@@ -10,7 +10,7 @@ from shapes import without_fields
 from strategies import draft_bytes
 
 from specmodel import deploy, load_architecture, load_drafter
-from specmodel.drafters import drafter_kind
+from specmodel.core.drafters import drafter_kind
 
 SGLANG_HEAD, SPECULATORS_HEAD = HEADS["specforge"], HEADS["speculators eagle3"]
 """As SpecForge and vLLM's speculators write it for Qwen3-30B-A3B."""

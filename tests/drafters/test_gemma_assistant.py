@@ -11,9 +11,9 @@ from rows import each_row, faults, one_case
 from strategies import draft_bytes
 
 from specmodel import deploy, load_acceptance, load_architecture, load_drafter
-from specmodel.cost import MemoryUse, pass_work
-from specmodel.drafters import drafter_kind
-from specmodel.layers import Layout, sequence_group
+from specmodel.core.cost import MemoryUse, pass_work
+from specmodel.core.drafters import drafter_kind
+from specmodel.core.layers import Layout, sequence_group
 
 GEMMA = CONFIGS["google--gemma-4-26B-A4B"]["text_config"]
 TEXT = {key: GEMMA[key] for key in GEMMA if not re.search("expert|moe|^tie", key)} | {

@@ -8,11 +8,11 @@ from rows import each_row
 from strategies import draft_bytes
 
 from specmodel import InputError, deploy, load_architecture, predict
-from specmodel.base import BYTES_PER_ELEMENT
-from specmodel.cost import MemoryUse, pass_work
-from specmodel.drafters import eagle3_drafter, eagle_drafter, mtp_drafter
-from specmodel.layers import LayerGroup, sequence_group
-from specmodel.layers.batch import SINGLE_GPU
+from specmodel.core.base import BYTES_PER_ELEMENT
+from specmodel.core.cost import MemoryUse, pass_work
+from specmodel.core.drafters import eagle3_drafter, eagle_drafter, mtp_drafter
+from specmodel.core.layers import LayerGroup, sequence_group
+from specmodel.core.layers.batch import SINGLE_GPU
 
 V3 = load_architecture("deepseek-v3")
 QWEN = load_architecture("qwen3.5-35b-a3b")

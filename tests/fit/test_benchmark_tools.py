@@ -8,7 +8,7 @@ import pytest
 from engine_modules import own_source
 from printed import refused
 
-from specmodel.fit.measured import need_plain, read_benchmarks
+from specmodel.calibrate.fit.measured import need_plain, read_benchmarks
 
 DATA = Path(__file__).parents[1] / "data" / "benchmarks"
 TOOLS = ("guidellm", "aiperf")

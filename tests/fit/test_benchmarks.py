@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from printed import refused
 from rows import each_row, faults
 
-from specmodel.fit.measured import (
+from specmodel.calibrate.fit.measured import (
     Run,
     arguments_of_runs,
     check_model,
@@ -19,7 +19,7 @@ from specmodel.fit.measured import (
     read_benchmarks,
     served_runs,
 )
-from specmodel.fit.measured.runs import seen_batch
+from specmodel.calibrate.fit.measured.runs import seen_batch
 
 DATA = Path(__file__).parents[1] / "data" / "benchmarks"
 PLAIN, EAGLE3, SGLANG = (
@@ -316,7 +316,7 @@ def test_a_plain_run_is_asked_for_where_only_speculative_ones_are_timed():
     ],
 )
 def test_what_would_take_much_memory_is_refused_in_one_line(content, culprit, file, monkeypatch):
-    monkeypatch.setattr("specmodel.base.files._MOST_JSON", 100_000_000)
+    monkeypatch.setattr("specmodel.core.base.files._MOST_JSON", 100_000_000)
     refused(culprit, read_benchmarks, [file(content)])
 
 

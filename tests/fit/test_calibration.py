@@ -11,10 +11,10 @@ from published_tables import read_table
 from overheads import fit_engine, read_served
 from published.tables import STACKS
 from specmodel import Acceptance, list_hardware, load_engine, load_hardware, predict
-from specmodel.fit.calibration import measured_profile
-from specmodel.machines import load_typical
-from specmodel.machines.kernels import fitted_dtype
-from specmodel.measure.kernels.device import DeviceInfo
+from specmodel.calibrate.fit.calibration import measured_profile
+from specmodel.calibrate.measure.kernels.device import DeviceInfo
+from specmodel.core.machines import load_typical
+from specmodel.core.machines.kernels import fitted_dtype
 
 TABLES = Path(__file__).parents[2] / "calibration" / "tables"
 

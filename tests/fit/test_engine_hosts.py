@@ -12,14 +12,19 @@ from printed import refused
 import engines
 from published.population import VARIED, fit_population
 from specmodel import Acceptance, EngineProfile, decode, load_engine, predict
-from specmodel.fit import EngineUpdate, update_engine
-from specmodel.fit.measured import judge_serving, read_benchmarks, read_serving, served_runs
-from specmodel.fit.measured.aliases import profile_of
-from specmodel.fit.measured.judge import host_speeds
-from specmodel.fit.measured.tables import Served
-from specmodel.fit.steps import RUN_SPREAD, VERIFY_SPREAD, measured_steps
-from specmodel.fit.update import HOST_SPREAD
-from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
+from specmodel.calibrate.fit import EngineUpdate, update_engine
+from specmodel.calibrate.fit.measured import (
+    judge_serving,
+    read_benchmarks,
+    read_serving,
+    served_runs,
+)
+from specmodel.calibrate.fit.measured.aliases import profile_of
+from specmodel.calibrate.fit.measured.judge import host_speeds
+from specmodel.calibrate.fit.measured.tables import Served
+from specmodel.calibrate.fit.steps import RUN_SPREAD, VERIFY_SPREAD, measured_steps
+from specmodel.calibrate.fit.update import HOST_SPREAD
+from specmodel.core.prediction.intervals import DEPLOYMENT_SPREAD
 
 ROOT = Path(__file__).parents[2]
 PAIRS = ROOT / "calibration" / "tables" / "engine_pairs.csv"

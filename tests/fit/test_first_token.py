@@ -7,11 +7,11 @@ from test_serving import ROW
 
 from first_token import constants_of_other_models, fit_constant
 from specmodel import deploy
+from specmodel.calibrate.fit.measured import judge_first_tokens, read_serving, serving_errors
+from specmodel.calibrate.fit.measured.judge import first_token_time
 from specmodel.cli.commands import carry_out
-from specmodel.cost import prefill_pass
-from specmodel.fit.measured import judge_first_tokens, read_serving, serving_errors
-from specmodel.fit.measured.judge import first_token_time
-from specmodel.machines.engine import first_token_constants
+from specmodel.core.cost import prefill_pass
+from specmodel.core.machines.engine import first_token_constants
 
 LONG = ROW | {
     "isl": 8192, "osl": 1024, "mean_context": 7834, "concurrency": 4, "measured_ttft_ms": 300.0,

@@ -11,13 +11,13 @@ from printed import refused
 
 from published.moesd import fit_moesd, moesd_bounds, moesd_speedup
 from specmodel import load_architecture, load_hardware
-from specmodel.algebra.moesd import MoESDParameters
-from specmodel.algebra.speculation import step_efficiency
-from specmodel.fit.kernels import fit_kernels, normal_spreads
-from specmodel.fit.result import ROBUST_SCALE, best_of_starts, log_fit_result
-from specmodel.layers.blocks import DRAWN
-from specmodel.machines.kernels import check_covariance
-from specmodel.measure import check_measurements
+from specmodel.calibrate.fit.kernels import fit_kernels, normal_spreads
+from specmodel.calibrate.fit.result import ROBUST_SCALE, best_of_starts, log_fit_result
+from specmodel.calibrate.measure import check_measurements
+from specmodel.core.algebra.moesd import MoESDParameters
+from specmodel.core.algebra.speculation import step_efficiency
+from specmodel.core.layers.blocks import DRAWN
+from specmodel.core.machines.kernels import check_covariance
 
 NAMES = [field.name for field in fields(MoESDParameters)]
 RIDGE_POINT = 153.0

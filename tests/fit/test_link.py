@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from printed import refused
 
-from specmodel.fit.calibration import fit_link
-from specmodel.measure.kernels.collectives import SIZES
+from specmodel.calibrate.fit.calibration import fit_link
+from specmodel.calibrate.measure.kernels.collectives import SIZES
 
 LATENCY, BANDWIDTH = 9.3e-6, 3.7e11
 

@@ -14,17 +14,17 @@ pytest.importorskip("filelock")
 import closed_loop as loop
 import specmodel
 from specmodel import load_hardware
-from specmodel.algebra.experts import correlated_active_experts
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.calibrate.measure import check_measurements
+from specmodel.calibrate.measure.kernels import bench as benches
+from specmodel.calibrate.measure.kernels.bench import Bench, Stopwatch, Workload
+from specmodel.calibrate.measure.kernels.device import find_device
+from specmodel.calibrate.measure.kernels.layers import Product
+from specmodel.calibrate.measure.kernels.operators import timed_on
+from specmodel.calibrate.measure.kernels.session import _row
+from specmodel.calibrate.measure.kernels.suite import CORRELATION, suite
 from specmodel.cli import main
-from specmodel.measure import check_measurements
-from specmodel.measure.kernels import bench as benches
-from specmodel.measure.kernels.bench import Bench, Stopwatch, Workload
-from specmodel.measure.kernels.device import find_device
-from specmodel.measure.kernels.layers import Product
-from specmodel.measure.kernels.operators import timed_on
-from specmodel.measure.kernels.session import _row
-from specmodel.measure.kernels.suite import CORRELATION, suite
+from specmodel.core.algebra.experts import correlated_active_experts
+from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
 
 CPU = torch.device("cpu")
 

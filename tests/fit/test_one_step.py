@@ -4,9 +4,9 @@ import pytest
 from made_traces import make_trace
 
 from specmodel import Acceptance, EngineProfile, deploy, load, load_engine, predict
-from specmodel.fit.measured.tables import Served
-from specmodel.fit.steps import measured_steps
-from specmodel.machines.engine import FACTORS, OVERHEADS, Overheads
+from specmodel.calibrate.fit.measured.tables import Served
+from specmodel.calibrate.fit.steps import measured_steps
+from specmodel.core.machines.engine import FACTORS, OVERHEADS, Overheads
 from specmodel.simulate import replay_times, simulate
 
 WHERE = {"target": "qwen3-30b-a3b", "hardware": "h100_sxm", "drafter": "eagle3"}

@@ -8,10 +8,15 @@ from printed import refused
 
 import specmodel
 from specmodel import load_architecture
+from specmodel.calibrate.fit.measured import judge_serving, read_serving, serving_errors
+from specmodel.calibrate.fit.measured.aliases import (
+    dtypes_of,
+    profile_of,
+    shipped_gpu,
+    shipped_model,
+)
 from specmodel.cli.commands import carry_out
-from specmodel.cost import resolve
-from specmodel.fit.measured import judge_serving, read_serving, serving_errors
-from specmodel.fit.measured.aliases import dtypes_of, profile_of, shipped_gpu, shipped_model
+from specmodel.core.cost import resolve
 
 ROW = {
     "model": "Llama-3.1-70B",

@@ -7,8 +7,8 @@ from hybrids import hybrid, one_delta_layer
 from strategies import one_layer, pass_of
 
 from specmodel import load_architecture
-from specmodel.fit import work_of
-from specmodel.layers import Work
+from specmodel.calibrate.fit import work_of
+from specmodel.core.layers import Work
 
 FIELDS = (
     *("flop", "weight_bytes", "activation_bytes", "cache_bytes", "kernels", "rows"),

@@ -9,8 +9,8 @@ from rows import one_case
 from strategies import pass_of
 
 from specmodel import load_architecture, predict
-from specmodel.layers import BlockSparseAttention, GroupedAttention, Layout
-from specmodel.layers.block_sparse import FROM_CACHE, TOGETHER
+from specmodel.core.layers import BlockSparseAttention, GroupedAttention, Layout
+from specmodel.core.layers.block_sparse import FROM_CACHE, TOGETHER
 
 M3 = load_architecture("minimax-m3")
 FULL, SPARSE = M3.mixers

@@ -7,9 +7,9 @@ from rows import each_row, faults
 from strategies import pass_of
 
 from specmodel import deploy, load_architecture, mtp_drafter
-from specmodel.base import BYTES_PER_ELEMENT, as_table, build
-from specmodel.cost import MemoryUse
-from specmodel.layers import CompressedAttention, Layout
+from specmodel.core.base import BYTES_PER_ELEMENT, as_table, build
+from specmodel.core.cost import MemoryUse
+from specmodel.core.layers import CompressedAttention, Layout
 
 FLASH = load_architecture("deepseek-v4-flash")
 H, HEADS, LATENT, GROUPS = 4096, 64, 1024, 8

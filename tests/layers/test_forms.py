@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from specmodel.layers import Layout, sequence_group
-from specmodel.layers.batch import Batch, Carried
-from specmodel.layers.forms import Measure, measured
-from specmodel.layers.run import Pass
-from specmodel.layers.stream import Stream
+from specmodel.core.layers import Layout, sequence_group
+from specmodel.core.layers.batch import Batch, Carried
+from specmodel.core.layers.forms import Measure, measured
+from specmodel.core.layers.run import Pass
+from specmodel.core.layers.stream import Stream
 
 
 def named(carried, name):

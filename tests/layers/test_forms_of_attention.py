@@ -6,11 +6,11 @@ from msgspec.structs import replace
 from rows import cases, each_row
 
 from specmodel import InputError, load_architecture
-from specmodel.base import build
-from specmodel.layers import GroupedAttention, Layout, sequence_group
-from specmodel.layers.batch import Batch, Carried
-from specmodel.layers.run import Pass
-from specmodel.layers.stream import Stream
+from specmodel.core.base import build
+from specmodel.core.layers import GroupedAttention, Layout, sequence_group
+from specmodel.core.layers.batch import Batch, Carried
+from specmodel.core.layers.run import Pass
+from specmodel.core.layers.stream import Stream
 
 H = 4096
 SIZES = {"num_heads": 64, "num_kv_heads": 8, "head_dim": 192}

@@ -5,9 +5,9 @@ import pytest
 from msgspec.structs import replace
 
 from specmodel import Architecture, InputError
-from specmodel.base import as_table, build
-from specmodel.layers import KimiDeltaAttention, Layout
-from specmodel.layers.states import StateKeeping
+from specmodel.core.base import as_table, build
+from specmodel.core.layers import KimiDeltaAttention, Layout
+from specmodel.core.layers.states import StateKeeping
 
 K3 = KimiDeltaAttention(num_heads=96, head_dim=128, conv_kernel=4, has_low_rank_gate=False)
 STATE = 96 * 128 * 128 * 4

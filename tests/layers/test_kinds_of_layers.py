@@ -6,9 +6,9 @@ from msgspec.structs import replace
 from printed import refused
 
 from specmodel import InputError, eagle_drafter, load_architecture, mtp_drafter
-from specmodel.cost import pass_work
-from specmodel.layers import LayerGroup, Layout, Work, sequence_group
-from specmodel.layers.parts import TokenMixer
+from specmodel.core.cost import pass_work
+from specmodel.core.layers import LayerGroup, Layout, Work, sequence_group
+from specmodel.core.layers.parts import TokenMixer
 
 
 class Recurrence(TokenMixer, frozen=True, kw_only=True, tag="recurrence"):

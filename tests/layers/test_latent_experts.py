@@ -4,7 +4,7 @@ import pytest
 from strategies import pass_of
 
 from specmodel import load_architecture
-from specmodel.layers import Layout, RoutedExperts
+from specmodel.core.layers import Layout, RoutedExperts
 
 H, LATENT, WIDTH, SHARED, EXPERTS, USED = 4096, 1024, 2688, 5376, 512, 22
 FIELDS = {

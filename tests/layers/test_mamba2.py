@@ -6,8 +6,8 @@ from printed import refused
 from strategies import pass_of
 
 from specmodel import deploy, load_architecture, mtp_drafter
-from specmodel.cost import MemoryUse
-from specmodel.layers import Layout, Mamba2
+from specmodel.core.cost import MemoryUse
+from specmodel.core.layers import Layout, Mamba2
 
 SUPER = load_architecture("nemotron-3-super-120b-a12b")
 H, HEADS, WIDTH, GROUPS, STATE, LAYERS = 4096, 128, 64, 8, 128, 40

@@ -6,9 +6,9 @@ from rows import each_row
 from strategies import pass_of
 
 from specmodel import deploy, load_architecture
-from specmodel.algebra.experts import correlated_active_experts, expert_use
-from specmodel.cost import pass_work, prefill_pass
-from specmodel.layers import sequence_group
+from specmodel.core.algebra.experts import correlated_active_experts, expert_use
+from specmodel.core.cost import pass_work, prefill_pass
+from specmodel.core.layers import sequence_group
 
 
 def _product_of_all_factors(tokens, p, c):

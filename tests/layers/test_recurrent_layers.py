@@ -8,15 +8,15 @@ from rows import cases
 from strategies import pass_of
 
 from specmodel import deploy, load_architecture
-from specmodel.cost import pass_work
-from specmodel.layers import (
+from specmodel.core.cost import pass_work
+from specmodel.core.layers import (
     GatedDeltaNet,
     GroupedAttention,
     Layout,
     LightningAttention,
     sequence_group,
 )
-from specmodel.layers.states import StateKeeping
+from specmodel.core.layers.states import StateKeeping
 
 NET = GatedDeltaNet(
     num_key_heads=16, num_value_heads=64, key_head_dim=128, value_head_dim=128, conv_kernel=4

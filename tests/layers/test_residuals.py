@@ -8,7 +8,7 @@ from rows import each_row, faults
 from strategies import pass_of
 
 from specmodel import decode, load_architecture, mtp_drafter
-from specmodel.layers import Layout
+from specmodel.core.layers import Layout
 
 PLAIN = load_architecture("deepseek-v3")
 H, LAYERS = 7168, 61

@@ -12,7 +12,7 @@ from printed import refused
 from rows import one_case
 
 from specmodel import InputError, load_architecture
-from specmodel.base.records import toml_text
+from specmodel.core.base.records import toml_text
 
 FILE = toml_text(load_architecture("deepseek-v3"))
 MIXER, EXPERTS = r"layers\[0\]\.mixer", r"layers\[1\]\.feed_forward"

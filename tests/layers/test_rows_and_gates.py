@@ -8,7 +8,7 @@ from rows import each_row, one_case
 from strategies import pass_of
 
 from specmodel import load_architecture
-from specmodel.layers import (
+from specmodel.core.layers import (
     GatedDeltaNet,
     GroupedAttention,
     KimiDeltaAttention,
@@ -19,11 +19,11 @@ from specmodel.layers import (
     ShortConvolution,
     sequence_group,
 )
-from specmodel.layers.attention import latent_arithmetic
-from specmodel.layers.batch import Batch, Carried
-from specmodel.layers.run import Pass
-from specmodel.layers.states import NATIVE, StateKeeping
-from specmodel.layers.stream import Stream
+from specmodel.core.layers.attention import latent_arithmetic
+from specmodel.core.layers.batch import Batch, Carried
+from specmodel.core.layers.run import Pass
+from specmodel.core.layers.states import NATIVE, StateKeeping
+from specmodel.core.layers.stream import Stream
 
 H, TOKENS, LAYERS = 4096, 6, 5
 

@@ -7,8 +7,8 @@ from printed import refused
 from rows import cases
 
 from specmodel import InputError, deploy, load_architecture, predict
-from specmodel.cost import MemoryUse
-from specmodel.layers import ShortConvolution
+from specmodel.core.cost import MemoryUse
+from specmodel.core.layers import ShortConvolution
 
 MODEL = load_architecture("lfm2-8b-a1b")
 H, LAYERS, KERNEL = 2048, 18, 3

@@ -8,11 +8,11 @@ from rows import each_row, one_case, values_of
 from strategies import pass_of
 
 from specmodel import Architecture, InputError, load_architecture
-from specmodel.base import as_table, build
-from specmodel.base.records import field_names
-from specmodel.layers import LatentAttention, LayerGroup, Layout
-from specmodel.layers.engines import NO_ENGINE, engine_code
-from specmodel.layers.sparse import index_reads
+from specmodel.core.base import as_table, build
+from specmodel.core.base.records import field_names
+from specmodel.core.layers import LatentAttention, LayerGroup, Layout
+from specmodel.core.layers.engines import NO_ENGINE, engine_code
+from specmodel.core.layers.sparse import index_reads
 
 HOPPER, BLACKWELL = 9.0, 10.0
 

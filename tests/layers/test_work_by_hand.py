@@ -7,9 +7,9 @@ from rows import each_row, values_of
 from strategies import pass_of
 
 from specmodel import decode, load_architecture
-from specmodel.layers import Layout
-from specmodel.layers.blocks import Tokens
-from specmodel.layers.dense import dense_block
+from specmodel.core.layers import Layout
+from specmodel.core.layers.blocks import Tokens
+from specmodel.core.layers.dense import dense_block
 
 TOKENS = 7
 

@@ -7,10 +7,10 @@ from printed import refused
 from strategies import pass_of
 
 from specmodel import InputError, load_architecture, mtp_drafter
-from specmodel.algebra.routing import zipf_popularity
-from specmodel.cost import resolve
-from specmodel.layers import Layout
-from specmodel.layers.embeddings import NgramInputs
+from specmodel.core.algebra.routing import zipf_popularity
+from specmodel.core.cost import resolve
+from specmodel.core.layers import Layout
+from specmodel.core.layers.embeddings import NgramInputs
 
 MODEL = load_architecture("longcat-flash")
 H, E, ZERO, K, WIDTH = 6144, 512, 256, 12, 2048

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from specmodel import deploy, load_hardware
-from specmodel.base.notes import Note
-from specmodel.machines import FittedStack, Kernels, choose_kernels, load_typical
-from specmodel.machines.fallbacks import Ranking, Rankings, load_rankings, stack_kernels
+from specmodel.core.base.notes import Note
+from specmodel.core.machines import FittedStack, Kernels, choose_kernels, load_typical
+from specmodel.core.machines.fallbacks import Ranking, Rankings, load_rankings, stack_kernels
 
 FIT = replace(load_typical().gemm["bf16"], shape_spread=0.03, arithmetic_dtype="fp8")
 

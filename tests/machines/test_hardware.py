@@ -9,8 +9,8 @@ from rows import cases, each_row, faults
 from sampled import sampled
 
 from specmodel import HardwareProfile, deploy, list_hardware, load_engine, load_hardware
-from specmodel.base import records
-from specmodel.machines import hardware
+from specmodel.core.base import records
+from specmodel.core.machines import hardware
 
 DTYPES = ("bf16", "fp16", "fp8", "int8", "fp4")
 SHEET = read_table("hardware.csv")

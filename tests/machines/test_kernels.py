@@ -7,10 +7,10 @@ from one_by_one import pass_time
 from printed import refused
 
 from specmodel import InputError, load_hardware
-from specmodel.layers import PassWork, Work, kinds
-from specmodel.machines import choose_kernels, load_typical
-from specmodel.machines.fallbacks import stack_kernels
-from specmodel.machines.kernels import DATA_SHEET_KERNELS
+from specmodel.core.layers import PassWork, Work, kinds
+from specmodel.core.machines import choose_kernels, load_typical
+from specmodel.core.machines.fallbacks import stack_kernels
+from specmodel.core.machines.kernels import DATA_SHEET_KERNELS
 
 H200 = load_hardware("h200_sxm")
 
@@ -38,7 +38,7 @@ def test_a_kind_without_fit_and_fallback_is_refused_in_one_line(monkeypatch):
     kind = with_row(monkeypatch)
     expected = (
         r"^kind: got 'made_up_attention'; expected one that {} has a fit of: "
-        r"give it a fallback in specmodel/layers/data/kinds\.toml, or fit it$"
+        r"give it a fallback in specmodel/core/layers/data/kinds\.toml, or fit it$"
     )
     for stack in ("vllm", "typical"):
         with pytest.raises(InputError, match=expected.format(stack)):

@@ -5,7 +5,7 @@ import io
 import pytest
 from rows import cases, each_row
 
-from specmodel.measure import lengths_by_table
+from specmodel.calibrate.measure import lengths_by_table
 
 NESTED = """
 # accepted=900; proposed=2000; drafts=1000

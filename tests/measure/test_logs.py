@@ -10,7 +10,7 @@ import pytest
 from printed import in_one_line, refused
 from rows import cases
 
-from specmodel.measure import logged_acceptance
+from specmodel.calibrate.measure import logged_acceptance
 
 DATA = Path(__file__).parents[1] / "data/engine_logs.toml"
 log = SimpleNamespace(**tomllib.loads(DATA.read_text(encoding="utf-8")))

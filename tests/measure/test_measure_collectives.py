@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from specmodel import InputError
-from specmodel.measure.kernels.collectives import time_all_reduces
+from specmodel.calibrate.measure.kernels.collectives import time_all_reduces
 
 
 def test_two_processes_time_every_size_and_repeat_once() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specmodel.base import build
+from specmodel.core.base import build
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("filelock")
@@ -14,10 +14,10 @@ from shapes import plain_shape
 
 from decoder import Decoder, Pass
 from specmodel import Architecture
+from specmodel.calibrate.measure.kernels import layers
+from specmodel.calibrate.measure.kernels.bench import FLASH_TOLERANCE
+from specmodel.calibrate.measure.kernels.device import gpu_state
 from specmodel.cli import main
-from specmodel.measure.kernels import layers
-from specmodel.measure.kernels.bench import FLASH_TOLERANCE
-from specmodel.measure.kernels.device import gpu_state
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # torch warns of its own
 GPU = torch.device("cuda")

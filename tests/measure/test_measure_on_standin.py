@@ -20,16 +20,16 @@ from printed import refused
 from rows import cases
 
 from specmodel import load_hardware
+from specmodel.calibrate.fit.calibration import calibrate_rows
+from specmodel.calibrate.measure import check_measurements
+from specmodel.calibrate.measure.kernels import bench as benches, collectives, device, layers
+from specmodel.calibrate.measure.kernels.bench import NO_KERNEL, OUT_OF_MEMORY, Bench, Stopwatch
+from specmodel.calibrate.measure.kernels.device import find_device
+from specmodel.calibrate.measure.kernels.operators import timed_on
+from specmodel.calibrate.measure.kernels.session import run_suite
+from specmodel.calibrate.measure.kernels.suite import Point, suite
 from specmodel.cli import main
 from specmodel.cli.calibrate import calibration_text
-from specmodel.fit.calibration import calibrate_rows
-from specmodel.measure import check_measurements
-from specmodel.measure.kernels import bench as benches, collectives, device, layers
-from specmodel.measure.kernels.bench import NO_KERNEL, OUT_OF_MEMORY, Bench, Stopwatch
-from specmodel.measure.kernels.device import find_device
-from specmodel.measure.kernels.operators import timed_on
-from specmodel.measure.kernels.session import run_suite
-from specmodel.measure.kernels.suite import Point, suite
 
 CUDA = torch.device("cuda")
 POINTS = suite("cuda", "tiny")

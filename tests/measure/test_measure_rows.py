@@ -15,12 +15,12 @@ from benched import INFO, OUT_OF_MEMORY, FakeBench, put
 from rows import cases
 
 from specmodel import InputError, load_architecture, load_hardware
+from specmodel.calibrate.fit.calibration import calibrate_rows
+from specmodel.calibrate.measure.kernels.operators import timed_on
+from specmodel.calibrate.measure.kernels.rows import COLUMNS, RowFile
+from specmodel.calibrate.measure.kernels.session import run_suite
+from specmodel.calibrate.measure.kernels.suite import REPEATS, shapes_of, suite
 from specmodel.cli import main
-from specmodel.fit.calibration import calibrate_rows
-from specmodel.measure.kernels.operators import timed_on
-from specmodel.measure.kernels.rows import COLUMNS, RowFile
-from specmodel.measure.kernels.session import run_suite
-from specmodel.measure.kernels.suite import REPEATS, shapes_of, suite
 
 IDENTITY = {"device": "a", "driver": "1", "torch": "2.13", "suite_version": "1"}
 
@@ -217,7 +217,7 @@ def test_suites_name_each_point_once_and_judge_other_shapes(device, length):
 @pytest.fixture
 def calibrate(tmp_path, monkeypatch):
     """The command on a device that is not there, with a profile in the folder of the test."""
-    monkeypatch.setattr("specmodel.measure.kernels.device.find_device", lambda *_: INFO)
+    monkeypatch.setattr("specmodel.calibrate.measure.kernels.device.find_device", lambda *_: INFO)
     words = ["calibrate", "--device", "cpu", "--tiny", "--output", str(tmp_path / "mine.toml")]
     return lambda *more: main([*words, *more])
 
@@ -290,8 +290,8 @@ def test_alone_it_takes_the_device_that_is_there_and_is_known_as_mine(
     monkeypatch, capsys, tmp_path
 ):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setattr("specmodel.measure.kernels.device.find_device", lambda *_: INFO)
-    monkeypatch.setattr("specmodel.measure.kernels.device.found_kind", lambda: "cpu")
+    monkeypatch.setattr("specmodel.calibrate.measure.kernels.device.find_device", lambda *_: INFO)
+    monkeypatch.setattr("specmodel.calibrate.measure.kernels.device.found_kind", lambda: "cpu")
     asked = ["predict", "olmoe-1b-7b", "mine"]
     assert main(asked) == 2
     assert f"once a calibration has written {tmp_path}/specmodel/mine" in capsys.readouterr().err

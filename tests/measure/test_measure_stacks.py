@@ -16,10 +16,10 @@ from cuda_standin import CudaTensor
 from rows import cases
 
 from specmodel import load_hardware
+from specmodel.calibrate.measure.kernels import operators
+from specmodel.calibrate.measure.kernels.device import find_device
+from specmodel.calibrate.measure.kernels.session import run_suite
 from specmodel.cli import main
-from specmodel.measure.kernels import operators
-from specmodel.measure.kernels.device import find_device
-from specmodel.measure.kernels.session import run_suite
 
 SCHEMAS = (Path(__file__).parents[1] / "data/engine_operators.txt").read_text().splitlines()[1:]
 VERSIONS = {"vllm": "0.33.0", "sglang-kernel": "0.4.10", "flashinfer-python": "0.7.4"}

@@ -10,12 +10,12 @@ from printed import refused
 from rows import cases, each_row, rows_of
 
 from specmodel import load_hardware
-from specmodel.algebra.roofline import KernelParameters
-from specmodel.fit import fit_kernels, predicted_time
-from specmodel.fit.kernels import KIND_FITS
-from specmodel.fit.timed_work import check_plausible
-from specmodel.measure import check_measurements, read_measurements
-from specmodel.measure.measurements import COLUMNS, COMMON, groups
+from specmodel.calibrate.fit import fit_kernels, predicted_time
+from specmodel.calibrate.fit.kernels import KIND_FITS
+from specmodel.calibrate.fit.timed_work import check_plausible
+from specmodel.calibrate.measure import check_measurements, read_measurements
+from specmodel.calibrate.measure.measurements import COLUMNS, COMMON, groups
+from specmodel.core.algebra.roofline import KernelParameters
 
 
 def with_cell(table: pd.DataFrame, column: str, value: object) -> pd.DataFrame:

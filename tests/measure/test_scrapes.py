@@ -9,8 +9,8 @@ import pytest
 from printed import refused
 from rows import cases, each_row
 
-from specmodel.algebra.acceptance import expected_tokens_per_step_by_position
-from specmodel.measure import scraped_acceptance
+from specmodel.calibrate.measure import scraped_acceptance
+from specmodel.core.algebra.acceptance import expected_tokens_per_step_by_position
 
 DRAFTS = "vllm:spec_decode_num_drafts_total"
 DRAFTED = "vllm:spec_decode_num_draft_tokens_total"

@@ -6,7 +6,7 @@ from published_tables import read_table
 from rows import each_row
 
 from specmodel import Architecture, list_architectures, load_architecture
-from specmodel.base import records
+from specmodel.core.base import records
 
 CORRECTIONS = {
     "as ours: LM head in, input embedding out": lambda shape: 0,

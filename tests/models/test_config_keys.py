@@ -9,10 +9,10 @@ from printed import refused
 from rows import faults, one_case
 
 from specmodel import Architecture, InputError, load_architecture
-from specmodel.cost import resolve
-from specmodel.models.hf import family
-from specmodel.models.hf.files import ignoring
-from specmodel.models.hf.keys import harmless_keys
+from specmodel.core.cost import resolve
+from specmodel.core.models.hf import family
+from specmodel.core.models.hf.files import ignoring
+from specmodel.core.models.hf.keys import harmless_keys
 
 LLAMA = flat("meta-llama--Meta-Llama-3.1-8B")
 ZETA = {"zeta_dense_every": 4}
@@ -39,7 +39,7 @@ def test_an_unknown_key_is_refused_with_its_value_and_a_remedy(write):
     told = str(caught.value)
     assert told.startswith("target config.json zeta_dense_every: got 4; expected no such key")
     assert "ignore_keys=['zeta_dense_every'] leaves it out" in told
-    assert "specmodel/models/data/families.toml" in told
+    assert "specmodel/core/models/data/families.toml" in told
 
 
 @one_case(

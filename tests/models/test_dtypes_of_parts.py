@@ -6,11 +6,11 @@ from rows import each_row, one_case
 from strategies import pass_of
 
 from specmodel import Architecture, InputError, deploy, load_architecture
-from specmodel.base import BYTES_PER_ELEMENT, as_table, build
-from specmodel.base.dtypes import ARITHMETIC_BITS, kernel_dtype
-from specmodel.base.notes import Note
-from specmodel.layers import Layout
-from specmodel.layers.work import wider_dtype
+from specmodel.core.base import BYTES_PER_ELEMENT, as_table, build
+from specmodel.core.base.dtypes import ARITHMETIC_BITS, kernel_dtype
+from specmodel.core.base.notes import Note
+from specmodel.core.layers import Layout
+from specmodel.core.layers.work import wider_dtype
 
 H, V, F = 64, 100, 128
 MIXER = {"kind": "attention", "num_heads": 8, "num_kv_heads": 2, "head_dim": 8}

@@ -9,10 +9,10 @@ from printed import refused
 from rows import each_row
 
 from specmodel import InputError, load_architecture, load_hardware
-from specmodel.base.files import check_writable, write_text
-from specmodel.base.ranges import parse_numbers, parse_values
-from specmodel.base.records import read_mapping, read_text
-from specmodel.base.tables import parse_csv, read_table
+from specmodel.core.base.files import check_writable, write_text
+from specmodel.core.base.ranges import parse_numbers, parse_values
+from specmodel.core.base.records import read_mapping, read_text
+from specmodel.core.base.tables import parse_csv, read_table
 
 LONG = "x" * 300
 

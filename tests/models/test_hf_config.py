@@ -14,7 +14,7 @@ from printed import refused
 from rows import each_row, one_case
 
 from specmodel import Architecture, InputError, load_architecture
-from specmodel.models.hf.keys import table
+from specmodel.core.models.hf.keys import table
 
 OTHER_TYPES = table("other_model_types")
 LATENT = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")

@@ -8,8 +8,8 @@ from rows import each_row
 from strategies import pass_of
 
 from specmodel import deploy, load_drafter, mtp_drafter, predict
-from specmodel.base import as_table
-from specmodel.layers import Layout
+from specmodel.core.base import as_table
+from specmodel.core.layers import Layout
 
 FLASH = CONFIGS["deepseek-ai--DeepSeek-V4-Flash"]
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "scale_fmt": "ue8m0"}

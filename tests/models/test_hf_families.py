@@ -16,9 +16,9 @@ from rows import each_row, one_case
 from shapes import without_fields
 
 from specmodel import Architecture, InputError, list_architectures, load_architecture
-from specmodel.models.checkpoints import checkpoint
-from specmodel.models.hf.family import families
-from specmodel.models.hf.keys import table
+from specmodel.core.models.checkpoints import checkpoint
+from specmodel.core.models.hf.family import families
+from specmodel.core.models.hf.keys import table
 
 OTHER_TYPES = table("other_model_types")
 WRAPPERS = OTHER_TYPES["wrappers"]

@@ -10,8 +10,8 @@ from configs import flat, read
 from strategies import pass_of
 
 from specmodel import deploy, mtp_drafter
-from specmodel.cost import MemoryUse
-from specmodel.layers import Layout
+from specmodel.core.cost import MemoryUse
+from specmodel.core.layers import Layout
 
 GEMMA_SMALL = flat("transformers--gemma4_text-shared")
 MIMO, STEP = flat("XiaomiMiMo--MiMo-V2-Flash"), flat("transformers--step3p7", model_type="step3p5")

@@ -10,7 +10,7 @@ from printed import refused
 from rows import each_row, one_case, values_of
 
 from specmodel import InputError
-from specmodel.layers import Layout
+from specmodel.core.layers import Layout
 
 DENSE = flat("meta-llama--Meta-Llama-3.1-8B", num_hidden_layers=4)
 MOE = flat("Qwen--Qwen3-30B-A3B", num_hidden_layers=4)

@@ -8,8 +8,8 @@ from printed import refused
 from rows import each_row, one_case, values_of
 
 from specmodel import Architecture
-from specmodel.base import build
-from specmodel.models.hf.config import architecture_fields
+from specmodel.core.base import build
+from specmodel.core.models.hf.config import architecture_fields
 
 DENSE = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 8,

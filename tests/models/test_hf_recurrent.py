@@ -9,7 +9,7 @@ from rows import each_row
 from strategies import pass_of
 
 from specmodel import Architecture
-from specmodel.layers import Layout
+from specmodel.core.layers import Layout
 
 KIMI, LING = CONFIGS["transformers--kimi_linear"], CONFIGS["transformers--bailing_hybrid"]
 

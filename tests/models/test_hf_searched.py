@@ -9,8 +9,8 @@ from shapes import without_fields
 from strategies import pass_of
 
 from specmodel import InputError
-from specmodel.cost import resolve
-from specmodel.layers import Layout
+from specmodel.core.cost import resolve
+from specmodel.core.layers import Layout
 
 NAS = flat("nvidia--Llama-3_3-Nemotron-Super-49B-v1")
 

@@ -7,8 +7,8 @@ from printed import refused
 from shapes import CONFIG
 
 from specmodel import InputError, list_hardware, load_architecture, load_drafter, load_hardware
-from specmodel.base.naming import cached_snapshot, is_id, known_name
-from specmodel.machines.hardware import SHORT
+from specmodel.core.base.naming import cached_snapshot, is_id, known_name
+from specmodel.core.machines.hardware import SHORT
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from rows import each_row, one_case, values_of
 from shapes import CONFIG
 
 from specmodel import Architecture, deploy, load_architecture
-from specmodel.base import as_table, build
-from specmodel.base.notes import Note
-from specmodel.models.hf.quantization import checkpoint_dtypes
+from specmodel.core.base import as_table, build
+from specmodel.core.base.notes import Note
+from specmodel.core.models.hf.quantization import checkpoint_dtypes
 
 DATA = Path(__file__).parents[1] / "data/quantised_checkpoints.json"
 CHECKPOINTS = json.loads(DATA.read_text(encoding="utf-8"))

@@ -17,9 +17,9 @@ from printed import refused
 from rows import each_row, faults
 
 from specmodel import InputError
-from specmodel.base import Record, as_table, build
-from specmodel.base.bounds import Day, Finite
-from specmodel.base.records import toml_text, unchecked
+from specmodel.core.base import Record, as_table, build
+from specmodel.core.base.bounds import Day, Finite
+from specmodel.core.base.records import toml_text, unchecked
 
 Length = Annotated[float, Meta(gt=0, le=10)]
 

@@ -5,8 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from specmodel import Acceptance, deploy, predict
-from specmodel.prediction.cautions import notes_at_best
-from specmodel.prediction.predicting import best_lengths
+from specmodel.core.prediction.cautions import notes_at_best
+from specmodel.core.prediction.predicting import best_lengths
 
 WHERE = {"target": "qwen3.5-397b-a17b", "drafter": "mtp", "hardware": "h200_sxm"}
 LAYOUT = {"tensor_parallel": 1, "data_parallel": 8}

@@ -7,8 +7,8 @@ from printed import refused
 from rows import each_row
 
 import specmodel
-from specmodel.cost import prefill_pass
-from specmodel.cost.steps import time_by_cause
+from specmodel.core.cost import prefill_pass
+from specmodel.core.cost.steps import time_by_cause
 
 WHERE = {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "tensor_parallel": 2}
 SIZES = np.array([1, 16, 128])
@@ -26,7 +26,7 @@ def test_a_deployment_without_drafter_has_the_weights_of_the_target_alone():
     assert not alone.has_drafter
     assert beside.has_drafter
     assert not {"draft_dtype", "proposal_rate", "lookup_time"} & assumed.keys()
-    refused("lookup_time", specmodel.cost.deploying.resolve, {**WHERE, "lookup_time": 1e-3})
+    refused("lookup_time", specmodel.core.cost.deploying.resolve, {**WHERE, "lookup_time": 1e-3})
 
 
 def test_a_draft_without_drafter_is_refused():

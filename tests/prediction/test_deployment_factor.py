@@ -6,11 +6,11 @@ from msgspec.structs import replace
 from scipy import stats
 
 from specmodel import Acceptance, deploy, load_engine
-from specmodel.cost import step_times
-from specmodel.cost.latency import KernelErrors
-from specmodel.prediction import COLUMNS, intervals
-from specmodel.prediction.columns import LOAD_COLUMNS
-from specmodel.prediction.evaluate import evaluate
+from specmodel.core.cost import step_times
+from specmodel.core.cost.latency import KernelErrors
+from specmodel.core.prediction import COLUMNS, intervals
+from specmodel.core.prediction.columns import LOAD_COLUMNS
+from specmodel.core.prediction.evaluate import evaluate
 
 POINTS = {
     "batch_size": np.array([1.0, 8.0, 64.0]),

@@ -6,7 +6,7 @@ from carried import added_by_prompt, draft_prefill_pass
 from printed import refused
 
 from specmodel import deploy, predict
-from specmodel.cost import prefill_pass
+from specmodel.core.cost import prefill_pass
 
 WHERE = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "h200_sxm"}
 FIRST = {"ideal": (1, 1), "vllm-moesd-2025": (1, 1), "sglang": (5, 1), "vllm": (6, 1)}

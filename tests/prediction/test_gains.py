@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from test_deployment_factor import exact
 
 from specmodel import Acceptance, load_engine, predict
-from specmodel.algebra.speculation import expected_tokens_per_step
-from specmodel.prediction import intervals
-from specmodel.prediction.gains import gains_at, peak_at, sources_at
+from specmodel.core.algebra.speculation import expected_tokens_per_step
+from specmodel.core.prediction import intervals
+from specmodel.core.prediction.gains import gains_at, peak_at, sources_at
 
 POINT = {
     "target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h100_sxm", "engine": "vllm",

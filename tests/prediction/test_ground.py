@@ -5,8 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from specmodel import load_engine, predict
-from specmodel.prediction import ground
-from specmodel.prediction.ground import Cell, Ground, Place, Shares, place_of, spread_of_ground
+from specmodel.core.prediction import ground
+from specmodel.core.prediction.ground import Cell, Ground, Place, Shares, place_of, spread_of_ground
 
 HEADS = Cell("short", "NVIDIA", "head", "HBM", "vllm")
 ALL_CAME = Shares(surely=1.0, likely=1.0, may=1.0, loss=1.0)

@@ -7,8 +7,8 @@ import pytest
 from printed import refused
 
 from specmodel import Acceptance, InputError, deploy, load_engine, predict
-from specmodel.base.notes import Note
-from specmodel.machines.engine import ON_HOST
+from specmodel.core.base.notes import Note
+from specmodel.core.machines.engine import ON_HOST
 
 WHERE = {"target": "mixtral-8x7b", "hardware": "h200_sxm"}
 POINT = {"drafter": "eagle3", "draft_length": 3, "batch_size": [1, 16]}

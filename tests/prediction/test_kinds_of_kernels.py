@@ -6,14 +6,14 @@ from msgspec.structs import replace
 from rows import each_row
 
 from specmodel import Acceptance, deploy, list_architectures, load_architecture, load_hardware
-from specmodel.cost import pass_work
-from specmodel.cost.kinds import kernels_of
-from specmodel.layers import sequence_group
-from specmodel.layers.kinds import KINDS
-from specmodel.machines import FittedStack
-from specmodel.machines.fallbacks import stack_kernels
-from specmodel.machines.kernels import DATA_SHEET_KERNELS
-from specmodel.prediction import intervals
+from specmodel.core.cost import pass_work
+from specmodel.core.cost.kinds import kernels_of
+from specmodel.core.layers import sequence_group
+from specmodel.core.layers.kinds import KINDS
+from specmodel.core.machines import FittedStack
+from specmodel.core.machines.fallbacks import stack_kernels
+from specmodel.core.machines.kernels import DATA_SHEET_KERNELS
+from specmodel.core.prediction import intervals
 
 FIT = replace(
     load_hardware("h200_sxm").fitted["vllm"].gemm["bf16"],
@@ -99,7 +99,7 @@ def test_intervals_know_the_errors_of_latent_attention():
 
 
 def test_assumptions_say_what_stands_in_and_bounds_of_kinds_that_run():
-    from specmodel.cost.assumptions import assumed_of_kernels as assumed
+    from specmodel.core.cost.assumptions import assumed_of_kernels as assumed
 
     bound = {"at_bound": ["memory_efficiency"], "varied": ["memory_efficiency"]}
     bound |= {"covariance": [[0.01]]}

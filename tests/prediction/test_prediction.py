@@ -16,16 +16,16 @@ from specmodel import (
     EngineProfile,
     InputError,
     deploy,
-    drafters,
     load_architecture,
     load_engine,
     load_hardware,
     predict,
 )
-from specmodel.algebra.experts import expert_use
-from specmodel.algebra.routing import zipf_popularity
-from specmodel.cost import resolve, step_times
-from specmodel.prediction import intervals
+from specmodel.core import drafters
+from specmodel.core.algebra.experts import expert_use
+from specmodel.core.algebra.routing import zipf_popularity
+from specmodel.core.cost import resolve, step_times
+from specmodel.core.prediction import intervals
 
 ENGINE = EngineProfile(
     schema_version=1, name="test", source="invented for tests", kernel_time=2e-6, pass_time=3e-4,

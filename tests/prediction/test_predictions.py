@@ -12,8 +12,8 @@ import pytest
 from rows import slow
 
 from specmodel import Acceptance, list_architectures, list_engines, list_hardware
-from specmodel.cost import resolve
-from specmodel.prediction import predict_deployed
+from specmodel.core.cost import resolve
+from specmodel.core.prediction import predict_deployed
 
 TABLE = Path(__file__).parents[1] / "data" / "predictions.csv"
 HEAD = "# Predictions of this package: a drift alarm, no truth, by test_predictions.py.\n"

@@ -5,8 +5,8 @@ import pytest
 from printed import refused
 
 import specmodel
-from specmodel.algebra.money import cost_per_million_tokens
-from specmodel.prediction.priced import priced
+from specmodel.core.algebra.money import cost_per_million_tokens
+from specmodel.core.prediction.priced import priced
 
 CASE = {"target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h100", "tensor_parallel": 2}
 

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from specmodel.answers.ranking import Ranking, carried_facts
 from specmodel.cli import main
-from specmodel.cost import resolve
+from specmodel.core.cost import resolve
+from specmodel.plan.ranking import Ranking, carried_facts
 from specmodel.show import compared
 
 GPUS = {"a": "h100", "b": "h200", "c": "b200", "d": "a100_sxm_80gb"}

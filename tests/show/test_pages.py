@@ -7,7 +7,7 @@ import pytest
 from rows import cases, each_row, values_of
 
 from specmodel import deploy, predict
-from specmodel.base.notes import Note
+from specmodel.core.base.notes import Note
 from specmodel.show.behind import behind
 
 

@@ -13,13 +13,13 @@ from planted import H200, planted
 
 import specmodel
 from specmodel import measure, simulate
-from specmodel.answers.sensitivity import analyse
-from specmodel.fit import fit_kernels, measured, update_engine
-from specmodel.fit.measured import judge_serving
-from specmodel.fit.steps import measured_steps
-from specmodel.fit.timed_work import predict_measured
-from specmodel.prediction.evaluate import evaluate
-from specmodel.prediction.intervals import central_intervals, peak_interval
+from specmodel.calibrate.fit import fit_kernels, measured, update_engine
+from specmodel.calibrate.fit.measured import judge_serving
+from specmodel.calibrate.fit.steps import measured_steps
+from specmodel.calibrate.fit.timed_work import predict_measured
+from specmodel.core.prediction.evaluate import evaluate
+from specmodel.core.prediction.intervals import central_intervals, peak_interval
+from specmodel.plan.sensitivity import analyse
 from specmodel.show import accepted, catalog, fitted
 
 _COUNTED = {

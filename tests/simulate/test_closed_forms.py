@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from rows import slow
 
 from specmodel import Acceptance, deploy
-from specmodel.prediction import decode_deployed
+from specmodel.core.prediction import decode_deployed
 from specmodel.simulate import Arrivals, Lengths, chain_state, draw_requests, prepare
 from specmodel.simulate.closed_forms import LoadCurves, load_curves
 from specmodel.simulate.drafting import fixed

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from printed import refused
 
 from specmodel import Acceptance, deploy
-from specmodel.cost import MemoryUse
+from specmodel.core.cost import MemoryUse
 from specmodel.simulate import Arrivals, Lengths, Requests, Scheduler, Service, draw_requests
 from specmodel.simulate.accepted import spread_survival, survival
 from specmodel.simulate.drafting import Drafting, drafting, fixed

@@ -12,8 +12,8 @@ from printed import refused
 from rows import cases
 
 from specmodel import InputError, deploy, load_architecture, predict
-from specmodel.algebra.routing import sample_routing
-from specmodel.drafters import ngram_drafter
+from specmodel.core.algebra.routing import sample_routing
+from specmodel.core.drafters import ngram_drafter
 from specmodel.simulate import (
     ReplayTimes,
     Sample,

@@ -12,7 +12,7 @@ from printed import refused
 from rows import cases, each_row, slow
 
 from copy_runs import expected_statistics
-from specmodel.algebra import acceptance, speculation
+from specmodel.core.algebra import acceptance, speculation
 from specmodel.simulate.traces import (
     AcceptanceProcess,
     CopyProcess,

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 import under_load
 from specmodel import Acceptance, deploy
-from specmodel.cost import prefill_pass, step_times
-from specmodel.layers import sequence_group
+from specmodel.core.cost import prefill_pass, step_times
+from specmodel.core.layers import sequence_group
 from specmodel.simulate import tables, times
 from specmodel.simulate.accepted import survival
 from specmodel.simulate.drafting import best_lengths

@@ -6,7 +6,7 @@ Where a table cannot be drawn, an InputError names what it lacks or has too much
 
 from typing import TYPE_CHECKING
 
-from specmodel.base.fronts import front
+from specmodel.core.base.fronts import front
 
 if TYPE_CHECKING:
     from specmodel.show.plots.batches import (

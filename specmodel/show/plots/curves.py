@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmodel.base.ranges import whole_of
-from specmodel.prediction.table import seconds
+from specmodel.core.base.ranges import whole_of
+from specmodel.core.prediction.table import seconds
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import COLOURS, Style
 

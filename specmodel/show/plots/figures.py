@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from specmodel.base.errors import InputError, import_extra
-from specmodel.base.files import check_writable, write_bytes
+from specmodel.core.base.errors import InputError, import_extra
+from specmodel.core.base.files import check_writable, write_bytes
 from specmodel.show.plots import batches, curves, frames, maps, passes, rows
 from specmodel.show.plots.style import SMALL, folded
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from specmodel.base.errors import InputError, in_one_line
-from specmodel.base.tables import as_numbers, need_columns
-from specmodel.prediction.columns import COLUMN_UNITS, with_interval
+from specmodel.core.base.errors import InputError, in_one_line
+from specmodel.core.base.tables import as_numbers, need_columns
+from specmodel.core.prediction.columns import COLUMN_UNITS, with_interval
 from specmodel.show.columns import by_name
 from specmodel.show.glossary import TABLES
 from specmodel.show.plots.style import MOST_LINES

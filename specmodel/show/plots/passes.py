@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from specmodel.base.errors import InputError
+from specmodel.core.base.errors import InputError
 from specmodel.show.glossary import TABLES
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import COLOURS, MOST_LINES, SMALL, Style

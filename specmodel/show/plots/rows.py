@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from specmodel.base.errors import InputError, nearest
-from specmodel.base.units import format_si
-from specmodel.prediction.table import seconds
+from specmodel.core.base.errors import InputError, nearest
+from specmodel.core.base.units import format_si
+from specmodel.core.prediction.table import seconds
 from specmodel.show.glossary import TABLES
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import COLOURS, SMALL, Style

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from specmodel.layers.kinds import KINDS
+from specmodel.core.layers.kinds import KINDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

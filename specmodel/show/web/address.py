@@ -11,19 +11,19 @@ from urllib.parse import urlencode
 from msgspec import Struct
 from msgspec.structs import replace
 
-from specmodel.base.errors import InputError, given, nearest
-from specmodel.base.naming import counted, is_id, known_name
-from specmodel.base.ranges import whole_of
-from specmodel.base.records import is_path
-from specmodel.base.units import parse_seconds
-from specmodel.cost.where import looked_up
-from specmodel.drafters.by_name import list_drafters
-from specmodel.drafters.tasks import MIXTURE, TASKS
-from specmodel.machines.engine import list_engines
-from specmodel.machines.hardware import list_hardware
-from specmodel.models.architecture import list_architectures
-from specmodel.prediction.accepted import TYPICAL
-from specmodel.prediction.case import DEFAULT_BATCH_SIZES
+from specmodel.core.base.errors import InputError, given, nearest
+from specmodel.core.base.naming import counted, is_id, known_name
+from specmodel.core.base.ranges import whole_of
+from specmodel.core.base.records import is_path
+from specmodel.core.base.units import parse_seconds
+from specmodel.core.cost.where import looked_up
+from specmodel.core.drafters.by_name import list_drafters
+from specmodel.core.drafters.tasks import MIXTURE, TASKS
+from specmodel.core.machines.engine import list_engines
+from specmodel.core.machines.hardware import list_hardware
+from specmodel.core.models.architecture import list_architectures
+from specmodel.core.prediction.accepted import TYPICAL
+from specmodel.core.prediction.case import DEFAULT_BATCH_SIZES
 
 RATE = "rate"
 """The acceptance that is a rate of one's own."""

@@ -12,11 +12,11 @@ import pandas as pd
 from markupsafe import Markup
 from msgspec.structs import replace
 
-from specmodel.drafters.by_name import drafter_kind
-from specmodel.machines.hardware import load_hardware
-from specmodel.prediction.case import Case
-from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import predicted, with_known_intervals
+from specmodel.core.drafters.by_name import drafter_kind
+from specmodel.core.machines.hardware import load_hardware
+from specmodel.core.prediction.case import Case
+from specmodel.core.prediction.outcome import Prediction
+from specmodel.core.prediction.predicting import predicted, with_known_intervals
 from specmodel.show import plots
 from specmodel.show.plots import style
 from specmodel.show.plots.style import Style

@@ -6,15 +6,15 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from specmodel.algebra.acceptance import between_tasks
-from specmodel.answers.decision import decide
-from specmodel.base.errors import InputError
-from specmodel.models.architecture import load_architecture
-from specmodel.prediction.accepted import published_or_none, task_spread
-from specmodel.prediction.case import Case, case_of
-from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import predicted
-from specmodel.prediction.table import Column, Row, columns_of, seconds, with_values
+from specmodel.core.algebra.acceptance import between_tasks
+from specmodel.core.base.errors import InputError
+from specmodel.core.models.architecture import load_architecture
+from specmodel.core.prediction.accepted import published_or_none, task_spread
+from specmodel.core.prediction.case import Case, case_of
+from specmodel.core.prediction.outcome import Prediction
+from specmodel.core.prediction.predicting import predicted
+from specmodel.core.prediction.table import Column, Row, columns_of, seconds, with_values
+from specmodel.plan.decision import decide
 from specmodel.show import report
 from specmodel.show.columns import of_table
 from specmodel.show.facts import in_words
@@ -81,7 +81,7 @@ def verdict_of(address: Address) -> Answer:
 
 def model_of(address: Address) -> str:
     """Return the record of the model that is asked about, as TOML."""
-    from specmodel.base.records import toml_text
+    from specmodel.core.base.records import toml_text
 
     return toml_text(load_architecture(address.read("target")))
 

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from specmodel.base.errors import InputError
+from specmodel.core.base.errors import InputError
 from specmodel.show.forms import as_csv, as_json
 from specmodel.show.web import figures, pages
 from specmodel.show.web.address import Address

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from specmodel.base.units import check
+from specmodel.core.base.units import check
 from specmodel.simulate.policies.policy import LearningPolicy
 
 

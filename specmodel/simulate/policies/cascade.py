@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta
 
-from specmodel.base.errors import InputError
-from specmodel.base.records import Record, build, field_names
-from specmodel.base.units import LARGEST_NUMBER
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.records import Record, build, field_names
+from specmodel.core.base.units import LARGEST_NUMBER
 from specmodel.simulate.policies.policy import LearningPolicy
 
 PHASES = ("baseline", "test", "set")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmodel.base.errors import InputError
-from specmodel.base.units import check
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import check
 from specmodel.simulate.policies.policy import LearningPolicy, is_number
 from specmodel.simulate.tables import Tables, at_context
 

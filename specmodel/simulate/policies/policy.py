@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 from msgspec import Meta, ValidationError, convert
 
-from specmodel.base.errors import InputError
+from specmodel.core.base.errors import InputError
 
 GIVEN = ("step_time", "max_draft_length", "draft_lengths", "generator")
 """Arguments that a policy is given if it takes them: step times by draft length, the longest draft,

@@ -14,10 +14,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from specmodel.base.bounds import Finite, Portion
-from specmodel.base.errors import InputError
-from specmodel.base.ranges import whole_of
-from specmodel.base.records import Record, build, field_names, read_mapping
+from specmodel.core.base.bounds import Finite, Portion
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.ranges import whole_of
+from specmodel.core.base.records import Record, build, field_names, read_mapping
 from specmodel.simulate.policies.policy import LearningPolicy, learn_nothing
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from specmodel.base.bounds import LEAST, Portion
-from specmodel.base.records import Record
-from specmodel.base.units import FloatArray
+from specmodel.core.base.bounds import LEAST, Portion
+from specmodel.core.base.records import Record
+from specmodel.core.base.units import FloatArray
 from specmodel.simulate.traces.record import LONGEST_DRAFT, Counts
 from specmodel.simulate.traces.statistics import TraceStatistics
 

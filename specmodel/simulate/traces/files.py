@@ -18,9 +18,9 @@ import numpy as np
 from msgspec import Meta
 from msgspec.structs import replace
 
-from specmodel.base.errors import InputError
-from specmodel.base.files import check_readable, refusing, write_bytes
-from specmodel.base.records import Record, build
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.files import check_readable, refusing, write_bytes
+from specmodel.core.base.records import Record, build
 from specmodel.simulate.traces.record import (
     COLUMNS,
     LONGEST_DRAFT,
@@ -219,7 +219,7 @@ def need_keys(row: Any, keys: Collection[str], where: str) -> None:
 
 def _table_rows(path: str | Path, name: str) -> Rows:
     """Yield the requests of a table with a row for each position; all are one without `request`."""
-    from specmodel.base.tables import need_columns, read_table
+    from specmodel.core.base.tables import need_columns, read_table
 
     table = read_table(path, [REQUEST], name)
     need_columns(table, [ACCEPTED], argument=name)

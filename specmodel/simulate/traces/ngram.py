@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from specmodel.base.errors import InputError
-from specmodel.base.units import check
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import check
 from specmodel.simulate.traces.files import json_lines, need_keys
 from specmodel.simulate.traces.record import LONGEST_DRAFT, Trace, whole_numbers
 

@@ -14,8 +14,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from specmodel.base.errors import InputError
-from specmodel.base.units import check
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import check
 
 LONGEST_DRAFT = 255
 """Longest draft that a trace can record [token]."""

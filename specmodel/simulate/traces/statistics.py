@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from specmodel.base.bounds import Count, Finite
-from specmodel.base.records import Record
-from specmodel.base.units import FloatArray, check
+from specmodel.core.base.bounds import Count, Finite
+from specmodel.core.base.records import Record
+from specmodel.core.base.units import FloatArray, check
 from specmodel.simulate.traces.record import Trace
 
 DRAFT_LENGTHS = (1, 2, 3, 5, 7, 10, 20)

@@ -22,10 +22,10 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from specmodel.base import records
-from specmodel.base.errors import InputError
-from specmodel.base.records import Record
-from specmodel.base.units import check
+from specmodel.core.base import records
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.records import Record
+from specmodel.core.base.units import check
 from specmodel.simulate.traces.copying import CopyProcess, Share, Whole
 from specmodel.simulate.traces.record import LONGEST_DRAFT, Counts, Trace
 from specmodel.simulate.traces.statistics import TraceStatistics

@@ -17,9 +17,9 @@ import matplotlib as mpl
 from texts import unreadable, written
 
 from specmodel import predict
-from specmodel.answers import compare, explain, pass_components
-from specmodel.answers.curves import measured_unions
 from specmodel.cli.plot import LEAST_WIDTH
+from specmodel.plan import compare, explain, pass_components
+from specmodel.plan.curves import measured_unions
 from specmodel.show.plots.figures import (
     COLUMN_WIDTH,
     FONT_SIZE,
@@ -186,7 +186,7 @@ def test_drawing_needs_no_pyplot_and_importing_no_matplotlib():
     code = """if True:
         import sys, specmodel.show.plots, specmodel.show.plots.figures
         print("matplotlib" in sys.modules)
-        from specmodel.answers.curves import measured_unions
+        from specmodel.plan.curves import measured_unions
         specmodel.show.plots.figures.draw_figure("active_experts", measured_unions())
         print("matplotlib.pyplot" in sys.modules)
     """

@@ -219,8 +219,8 @@ def test_other_names_of_this_machine_are_turned_away(client, headers, status):
 def test_a_file_of_ones_own_is_named_on_the_command_line_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("config.json").write_text(json.dumps(CONFIG))
-    gpu = specmodel.machines.hardware.load_hardware("h100_sxm")
-    Path("gpu.toml").write_text(specmodel.base.records.toml_text(gpu))
+    gpu = specmodel.core.machines.hardware.load_hardware("h100_sxm")
+    Path("gpu.toml").write_text(specmodel.core.base.records.toml_text(gpu))
     files = {"target": "./config.json", "hardware": "./gpu.toml"}
     address = urlencode(files | {"num_gpus": 2, "acceptance": "typical"})
     with TestClient(server.app(["127.0.0.1"], files.values()), LOCAL) as client:

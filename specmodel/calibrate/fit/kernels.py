@@ -1,0 +1,336 @@
+"""Fit of the roofline's parameters to measured kernels, one kind and dtype at a time."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from msgspec import Struct, field
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from specmodel.calibrate.fit.result import FitResult, best_of_sharpnesses, log_fit_result, rounded
+from specmodel.calibrate.fit.timed_work import (
+    check_plausible,
+    judge,
+    predicted_time,
+    shape_errors,
+    work_of,
+)
+from specmodel.calibrate.measure.kernels.operators import TORCH
+from specmodel.calibrate.measure.measurements import groups, judged_rows
+from specmodel.core.algebra.roofline import KernelParameters
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.records import build, read_mapping
+from specmodel.core.base.units import NORMAL_80, FloatArray
+from specmodel.core.cost.passes import component_time
+from specmodel.core.layers.work import Work
+from specmodel.core.machines.hardware import HardwareProfile
+from specmodel.core.machines.kernels import FITTED_DTYPE, FittedStack, KernelFit
+
+Bounds = Mapping[str, Sequence[float]]
+"""Lower bound, upper bound and start of parameters [s] [-]."""
+
+
+class KindFit(Struct, frozen=True, kw_only=True):
+    """How the kernels of one kind are fitted.
+
+    Parameters
+    ----------
+    bounds
+        Bounds and starts of what is fitted beside the sharpness.
+    on_cpu, not_on_cpu
+        Bounds and starts that differ on a CPU, and parameters that are not fitted there.
+    dense
+        What the compute efficiency of GEMMs of the same arithmetic says of that of this kind: the
+        "most" it can be; what is "taken" for it, unless several query tokens were timed; nothing.
+    needed
+        Column whose rows of the largest value are in every fit, as the others do not tell how fast
+        these kernels compute; none if empty.
+    least_gain
+        Error of a fit without `depth_time` over that of one with it, up to which the former is
+        taken; 0 where it is only tried if the points do not determine `depth_time` [-].
+    """
+
+    bounds: Bounds
+    on_cpu: Bounds = field(default_factory=dict)
+    not_on_cpu: Sequence[str] = ()
+    dense: Literal["most", "taken", ""] = ""
+    needed: str = ""
+    least_gain: float = 0.0
+
+
+_KINDS = read_mapping(Path(__file__).parent / "data/kind_fits.toml", "kind_fits")
+KIND_FITS = {kind: KindFit(**row) for kind, row in _KINDS.items()}
+"""The kinds that are fitted."""
+
+ATTENTION_ARITHMETIC = {"gpu": (0.005, 1.0, 0.1), "cpu": (0.005, 100.0, 0.1)}
+"""Bounds and start of attention's compute efficiency, where several query tokens were timed. On a
+CPU without instructions for 16 bits it computes in 32, faster than products in 16 [-]."""
+
+FLASH_ROWS = 64.0
+"""Rows that torch's kernel pads the query heads of a KV head to, for each token alone: ``kBlockM``
+of FlashAttention-2 where it splits caches (``run_mha_fwd_splitkv_dispatch``) [-]."""
+
+SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)  # exponents tried: powers of two are cheap to take [-]
+_ALWAYS = ("memory_efficiency", "compute_efficiency", "tile_rows")  # recorded though held
+_OF_DEPTHS = ("depth_time", "depth_limit", "result_terms")
+_OF_CPUS = ("reread_rows", "result_terms")
+_NESTED: Mapping[str, Sequence[str]] = {
+    "depth_limit": ("depth_limit",),
+    "depth_time": ("depth_time", "depth_limit"),
+    **{name: (name,) for name in _OF_CPUS},
+}
+"""What may be left out of a fit, in this order, and all that then goes: kernels that do not cut the
+depth that they walk, and those that do not walk one; products that read a matrix once, and those
+whose results cost nothing."""
+_FEWEST_DEPTHS = 3  # two parameters beside the launch say what products of a depth take at least
+_NO_WORSE = 1.01  # error over that of the fit with what points do not determine
+_FOLDS = 4
+
+
+class KernelFitting(Struct, frozen=True, kw_only=True, eq=False):
+    """Fit of one kind of kernel at one dtype.
+
+    Parameters
+    ----------
+    fit
+        What a profile records; its errors are those of judged rows, or of fitted rows without any.
+    result
+        Parameters, covariance and residuals of the fitted points.
+    """
+
+    fit: KernelFit
+    result: FitResult
+
+
+def fit_kernels(
+    table: pd.DataFrame, hardware: HardwareProfile
+) -> dict[tuple[str, str], KernelFitting]:
+    """Fit launch times, efficiencies, sharpness and tiles to measured kernels.
+
+    Parameters
+    ----------
+    table
+        As `measurements.check_measurements` returns it.
+    hardware
+        The device; its peaks are kept, and what kernels achieve of them is fitted.
+
+    Returns
+    -------
+    dict
+        By kind and dtype of weights or KV; an InputError if times are of another unit, or there are
+        fewer points than parameters.
+
+    Notes
+    -----
+    Least squares of log ratios with a soft-L1 loss (`result.log_fit_result`), within bounds, from
+    two starts for each sharpness: an error of 10 % counts the same in a kernel of a microsecond and
+    in one of a second. Rows with other roles than "fit" are not used, except that the shortest
+    fifth of all GEMM times bounds the launch.
+
+    Some points do not determine a parameter. One query token does not show how fast attention
+    computes: unless more were timed, attention is taken to compute as fast as GEMMs. Experts that
+    stream for as long as they compute do not show it either: they are taken to compute at most as
+    fast as dense products of the same arithmetic, since a grouped product is such a product cut up.
+    Products of fewer than three depths, or only of long ones, do not show that kernels walk their
+    depth, and are taken not to. Kernels of experts walk the list of all experts of a GPU, loaded or
+    not, only where a fit without that errs by half as much again: TensorRT-LLM's in blocks of fp8.
+
+    The peak of a CPU without a data sheet is that of the fastest product timed. Times that add up
+    are each shorter than the sum, and attention may compute in a wider dtype than products, so that
+    efficiencies of arithmetic above 1 are tried there.
+    """
+    check_plausible(table, hardware)
+    found: dict[tuple[str, str], KernelFitting] = {}
+    computed: dict[str, float] = {}
+    for kind, dtype, rows in sorted(groups(table), key=lambda group: group[0] != "gemm"):
+        arithmetic = work_of(kind, rows).dtype
+        bounds = _bounds(kind, rows, hardware, computed.get(arithmetic, 1.0))
+        held = KernelParameters()
+        if KIND_FITS[kind].dense == "taken":
+            held = replace(held, compute_efficiency=computed.get(FITTED_DTYPE, 1.0))
+            if hardware.kind == "gpu" and (rows["stack"] == TORCH).all():
+                held = replace(held, tile_rows=FLASH_ROWS)
+        found[kind, dtype] = fitting = _fit(_Problem(kind, hardware, held, bounds), rows)
+        unsure = fitting.result.at_bound + fitting.result.undetermined
+        if kind == "gemm" and "compute_efficiency" not in unsure:
+            computed.setdefault(arithmetic, fitting.fit.compute_efficiency)
+    return found
+
+
+def fitted_stack(
+    fits: Mapping[tuple[str, str], KernelFitting], *, version: str, source: str, date: str
+) -> FittedStack:
+    """Return the fits of `fit_kernels` as a profile records them.
+
+    Parameters
+    ----------
+    fits
+        As `fit_kernels` returns them.
+    version, source, date
+        Version of the stack, what was measured, and day of the fit as 2026-11-21.
+    """
+    tables: dict[str, dict[str, object]] = {}
+    for (kind, dtype), fitting in fits.items():
+        tables.setdefault(kind, {})[dtype] = fitting.fit
+    data = {"version": version, "source": source, "date": date, **tables}
+    return build(FittedStack, data, "fitted")
+
+
+class _Problem(Struct, frozen=True, eq=False):
+    """What is fitted: parameters of one kind within bounds, the others held."""
+
+    kind: str
+    hardware: HardwareProfile
+    held: KernelParameters
+    bounds: Bounds
+
+    def parameters(self, x: FloatArray, sharpness: float) -> KernelParameters:
+        named: dict[str, Any] = dict(zip(self.bounds, np.exp(x).tolist(), strict=True))
+        return replace(self.held, **named, sharpness=sharpness)
+
+    def errors(
+        self, x: FloatArray, work: Work, log_time: FloatArray, sharpness: float
+    ) -> FloatArray:
+        """Return logarithms of predicted over measured times [-]."""
+        times = component_time(work, self.hardware, self.parameters(x, sharpness))
+        return np.asarray(np.log(times.total_time) - log_time)
+
+    def solve(
+        self, rows: pd.DataFrame, sharpnesses: Sequence[float] = SHARPNESSES
+    ) -> tuple[FitResult, KernelParameters]:
+        """Return the best fit to rows over the sharpnesses, and its parameters."""
+        measured = work_of(self.kind, rows), np.log(rows["latency"].to_numpy())
+        best, sharpness = best_of_sharpnesses(self.errors, self.bounds, sharpnesses, *measured)
+        errors = self.errors(best.x, *measured, sharpness)
+        result = log_fit_result(list(self.bounds), best, errors, _series(rows))
+        return result, self.parameters(best.x, sharpness)
+
+
+def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
+    """Return the fit of one kind and dtype, with its errors on the rows that judge it."""
+    kind, hardware, fitted = problem.kind, problem.hardware, rows[rows["role"] == "fit"]
+    if len(fitted) <= len(problem.bounds):
+        expected = f"more than {len(problem.bounds)}, one a parameter, with role 'fit'"
+        raise InputError("measurements", f"{len(fitted)} points of {kind}", expected)
+    problem, result, parameters = _simplest(problem, fitted)
+    if fitted["shape"].nunique() == 1:
+        note = "one shape was fitted: errors and intervals say nothing of others"
+        result = replace(result, warnings=(*result.warnings, note))
+    judged = judge(kind, judged_rows(rows), hardware, parameters)
+    told = rows[rows["role"].isin(["fit", "spread"])]
+    shape_spread, row_spread = _spreads(problem, told, float(parameters.sharpness))
+    record = {
+        **{name: rounded(value) for name, value in result.parameters.items()},
+        **{n: rounded(value) for n in _ALWAYS if (value := float(getattr(parameters, n)))},
+        "sharpness": parameters.sharpness,
+        "arithmetic_dtype": work_of(kind, fitted).dtype,
+        "num_points": len(fitted),
+        "num_judged": len(judged),
+        "is_held_out": bool((rows["role"] == "judge").any()),
+        **shape_errors(judged),
+        "shape_spread": shape_spread,
+        "row_spread": row_spread,
+        "at_bound": list(result.at_bound),
+        **result.record,
+    }
+    fit = build(KernelFit, record, f"measurements.{kind}")
+    return KernelFitting(fit=fit, result=result)
+
+
+def _simplest(
+    problem: _Problem, rows: pd.DataFrame
+) -> tuple[_Problem, FitResult, KernelParameters]:
+    """Return the fit with the fewest parameters that is hardly worse, and its problem.
+
+    One that is at a bound goes; of those that points do not determine, the time of a depth; of
+    those of a CPU's products, each that hardly helps.
+    """
+    result, parameters = problem.solve(rows)
+    for name, left_out in _NESTED.items():
+        most = np.inf if name in result.at_bound else 0.0
+        if not most and name == "depth_time" and name in problem.bounds:
+            unsure = _NO_WORSE if name in result.undetermined else 0.0
+            most = KIND_FITS[problem.kind].least_gain or unsure
+        elif not most and name in _OF_CPUS and name in problem.bounds:
+            most = _NO_WORSE
+        if most:
+            bounds = {n: bound for n, bound in problem.bounds.items() if n not in left_out}
+            simpler = replace(problem, bounds=bounds)
+            found = simpler.solve(rows)
+            if found[0].mean_error <= most * result.mean_error:
+                problem, (result, parameters) = simpler, found
+    return problem, result, parameters
+
+
+def _bounds(kind: str, rows: pd.DataFrame, hardware: HardwareProfile, computed: float) -> Bounds:
+    """Return bounds and starts of the parameters fitted to these rows.
+
+    A GEMM's launch takes at most as long as the shortest fifth of those measured, as large products
+    do not tell it from other constant time. `computed` is the compute efficiency of GEMMs [-].
+    """
+    how, bounds = KIND_FITS[kind], {**KIND_FITS[kind].bounds}
+    if hardware.kind == "cpu":  # which takes longer to launch a kernel
+        own = {**bounds, "launch_time": (1e-7, 1e-3, 4e-5), **how.on_cpu}
+        bounds = {name: bound for name, bound in own.items() if name not in how.not_on_cpu}
+    if kind == "gemm":
+        low, high, start = bounds["launch_time"]
+        shortest = float(rows["latency"].quantile(0.2))
+        bounds["launch_time"] = (low, min(max(shortest, low * 1.001), high), start)
+        if rows.loc[rows["role"] == "fit", "input_size"].nunique() < _FEWEST_DEPTHS:
+            return {n: bound for n, bound in bounds.items() if n not in _OF_DEPTHS}
+    if how.dense == "most":
+        low, high, start = bounds["compute_efficiency"]
+        high = max(min(high, computed), low * 1.001)
+        bounds["compute_efficiency"] = (low, high, min(start, high))
+    if how.dense == "taken" and "query_tokens" in rows and (rows["query_tokens"] > 1).any():
+        bounds["compute_efficiency"] = ATTENTION_ARITHMETIC[hardware.kind]
+    return bounds
+
+
+def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[float, float]:
+    """Return the common spread of a series and the spread of its points, on unseen shapes [-].
+
+    Fitted points err too little, and points of one shape err alike, so that leaving out single
+    points would show neither. Whole shapes are left out in turn, in up to four parts, and predicted
+    by a fit to the others, and to the rows that each fit needs (`KindFit.needed`): latent attention
+    of the most heads alone computes for as long as it streams.
+    """
+    needed = KIND_FITS[problem.kind].needed
+    is_needed = told[needed] == told[needed].max() if needed else np.zeros(len(told), bool)
+    if is_needed.all():
+        is_needed = ~is_needed
+    told, kept_always = told[~is_needed], told[is_needed]
+    shapes = np.sort(told["shape"].unique())
+    part = told["shape"].map({shape: i % _FOLDS for i, shape in enumerate(shapes)}).to_numpy()
+    missed, is_fitted = np.empty(len(told)), (told["role"] == "fit").to_numpy()
+    for fold in np.unique(part):
+        left = told[part == fold]
+        kept = pd.concat([kept_always, told[(part != fold) & is_fitted]])
+        kept = kept if len(kept) > len(problem.bounds) else told[is_fitted]
+        _, parameters = problem.solve(kept, (sharpness,))
+        predicted = predicted_time(problem.kind, left, problem.hardware, parameters)
+        missed[part == fold] = np.log(left["latency"] / predicted)
+    return normal_spreads(pd.Series(missed), pd.Series(_series(told)))
+
+
+def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
+    """Return the common spread of a series, and the spread of points around its mean [-].
+
+    They are standard deviations of normal distributions with the same central 80 % as the log
+    errors, so that a few wild points do not widen them. Variances add up: the common one is what
+    the points' own one leaves of the whole.
+    """
+    within = errors - errors.groupby(series).transform("mean")
+    ends = (part.quantile([0.9, 0.1]) for part in (within, errors))
+    row, total = (float(np.subtract(*each)) / (2 * NORMAL_80) for each in ends)
+    return rounded(np.sqrt(max(total**2 - row**2, 0.0))), rounded(row)
+
+
+def _series(table: pd.DataFrame) -> NDArray[np.intp]:
+    """Return a number for each run of points that differ in nothing but their tokens."""
+    names = ["shape", "expert_size", "distribution"]
+    parts = table.reindex(columns=names).groupby(names, sort=False, dropna=False)
+    return np.asarray(parts.ngroup())

@@ -1,0 +1,34 @@
+"""Measurements of whole engines, published or a user's own: read, predicted and judged."""
+
+from typing import TYPE_CHECKING
+
+from specmodel.core.base.fronts import front
+
+if TYPE_CHECKING:
+    from specmodel.calibrate.fit.measured.benchmarks import read_benchmarks as read_benchmarks
+    from specmodel.calibrate.fit.measured.judge import (
+        judge_first_tokens as judge_first_tokens,
+        judge_serving as judge_serving,
+        serving_errors as serving_errors,
+    )
+    from specmodel.calibrate.fit.measured.judged import (
+        JudgedEngines as JudgedEngines,
+        judged_engines as judged_engines,
+        judged_facts as judged_facts,
+    )
+    from specmodel.calibrate.fit.measured.runs import (
+        Run as Run,
+        arguments_of_runs as arguments_of_runs,
+        check_model as check_model,
+        named_checkpoint as named_checkpoint,
+        named_model as named_model,
+        need_plain as need_plain,
+        served_runs as served_runs,
+        shipped_name as shipped_name,
+    )
+    from specmodel.calibrate.fit.measured.tables import (
+        ServingTable as ServingTable,
+        read_serving as read_serving,
+    )
+
+__getattr__, __dir__ = front(__name__)

@@ -1,0 +1,317 @@
+"""Runs of a benchmark: what ran, how many requests decoded together, and what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, Literal
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from specmodel.calibrate.fit.measured.aliases import shipped_model
+from specmodel.calibrate.fit.measured.tables import DEFAULT_CONTEXT, Served
+from specmodel.calibrate.measure.arguments import acceptance_arguments
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.naming import is_id
+from specmodel.core.base.units import LARGEST_NUMBER
+from specmodel.core.models.architecture import list_architectures
+from specmodel.core.models.checkpoints import checkpoint
+
+MOST_APART = 0.1  # share by which more may have run than was asked for [-]
+MOST_PER_EVENT = 1.2  # tokens that an event of a stream brings on average without a draft [token]
+SAME_LOAD = 1.05  # lengths of runs of one load differ by less [-]
+_LEAST = {
+    "value": (1 / LARGEST_NUMBER, "a positive number"),
+    **dict.fromkeys(("batch_size", "concurrency"), (1.0, "a number of at least 1")),
+    "draft_length": (0, "a whole number from 0"),
+    **dict.fromkeys(("topk", "verify_tokens"), (1, "a whole number from 1")),
+}
+"""The least that a field of a run may be, of a whole number where it is one, and in words."""
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """One run of a benchmark, with or without speculation; an InputError if a number is impossible.
+
+    Parameters
+    ----------
+    source
+        The file, with the line or row in it where there are several: for messages and tables.
+    engine, version, model
+        Such as vllm or sglang, its version, and the model's name; empty if the file does not say.
+    quantity, value
+        What was measured: step_time, of one engine step of a running request with the prefill that
+        it carried for others [s], or speedup, times without over times with speculation [-].
+    tokens_per_step
+        Emitted per request and step, accepted and one more; 1 without speculation [token].
+    proposal_rate
+        Share of steps with a draft: of a look-up, as vLLM counts drafts alone [-].
+    draft_length, topk, verify_tokens
+        Drafted per request and step, in depth, 0 without speculation; branches of a tree per level,
+        1 for a chain; tokens per request that the target verifies, one more than drafted in chains.
+        All are None where there was speculation and the file does not say how long [token] [-].
+    batch_size, concurrency
+        Requests in the batch of a step, as a request sees it; most requests at once that were asked
+        for, None if there was no limit [request].
+    prompt_length, output_length
+        Means per request; None if the file does not say [token].
+    noise
+        Standard error of the value, by how far repeats of the run differ; 0 if that is not known
+        [-].
+    acceptance_by_position
+        P(token accepted, all before it were) of positions 1, 2, ...; empty if the file does not say
+        [-].
+    num_gpus
+        GPUs that the server said it ran on; None if the file does not say [-].
+    tokens_per_event
+        Tokens that one event of a stream brought, which is about `tokens_per_step` where a file
+        does not say what it drafted; 1 where events are not timed [token].
+    """
+
+    source: str
+    engine: str = ""
+    version: str = ""
+    model: str = ""
+    quantity: Literal["step_time", "speedup"]
+    value: float
+    tokens_per_step: float = 1.0
+    proposal_rate: float = 1.0
+    draft_length: int | None = 0
+    topk: int | None = 1
+    verify_tokens: int | None = 1
+    batch_size: float
+    concurrency: float | None = None
+    prompt_length: float | None = None
+    output_length: float | None = None
+    noise: float = 0.0
+    acceptance_by_position: tuple[float, ...] = ()
+    num_gpus: int | None = None
+    tokens_per_event: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, (least, expected) in _LEAST.items():
+            number = getattr(self, name)
+            if number is None:
+                continue
+            is_whole = isinstance(least, int)
+            if not least <= number <= LARGEST_NUMBER or (is_whole and number != int(number)):
+                named = self.quantity if name == "value" else name
+                raise InputError(f"{self.source} {named}", number, expected)
+        most, length, verified = math.inf, self.draft_length, self.verify_tokens
+        if length is not None:
+            if self.topk is None or verified is None:
+                expected = "tokens verified per request, which a tree's depth and width do not tell"
+                raise InputError(f"{self.source} verify_tokens", verified, expected)
+            if self.topk == 1 and verified != length + 1:
+                expected = f"draft_length + 1 = {length + 1} for a chain,"
+                expected += " or topk above 1 for a tree"
+                raise InputError(f"{self.source} verify_tokens", verified, expected)
+            most = min(length + 1, verified)
+        if not 1.0 <= self.tokens_per_step <= most:
+            bounds = "from 1 to draft_length + 1" + (f" = {most:g}" if length is not None else "")
+            expected = f"tokens per request and step, accepted and one more: {bounds}"
+            raise InputError(f"{self.source} tokens_per_step", self.tokens_per_step, expected)
+
+    @property
+    def is_speculative(self) -> bool:
+        """Whether the engine drafted."""
+        return self.draft_length != 0
+
+    @property
+    def may_draft(self) -> bool:
+        """Whether a run that counts no drafts has events of several tokens, as steps with them."""
+        return not self.is_speculative and self.tokens_per_event > MOST_PER_EVENT
+
+    @property
+    def draft_note(self) -> str:
+        """What is to be said of a run that may have drafted."""
+        return (
+            f"{self.source} has {self.tokens_per_event:.3g} tokens an event, as steps with a draft"
+            " do, and counts no drafts"
+        )
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """P(token accepted, all before it were), the same everywhere; None if not known [-]."""
+        from specmodel.core.algebra.speculation import solve_acceptance_rate
+
+        length, of_draft = self.draft_length, 1 + (self.tokens_per_step - 1) / self.proposal_rate
+        return float(solve_acceptance_rate(of_draft, length)) if length else None
+
+    @property
+    def accepted_fraction(self) -> float | None:
+        """Accepted over drafted tokens; None if not known [-]."""
+        drafted = (self.draft_length or 0) * self.proposal_rate
+        return (self.tokens_per_step - 1.0) / drafted if drafted else None
+
+    def drafting(
+        self, draft_length: int, *, topk: int = 1, verify_tokens: int | None = None
+    ) -> Run:
+        """Return the run with the draft length and tree that its file does not tell [token].
+
+        Where it tells of no draft at all, an event of the stream is a step.
+        """
+        verified = draft_length + 1 if verify_tokens is None and topk == 1 else verify_tokens
+        tokens = self.tokens_per_step if self.is_speculative else self.tokens_per_event
+        return replace(
+            self,
+            value=self.value / self.tokens_per_step * tokens,
+            tokens_per_step=tokens,
+            draft_length=draft_length,
+            topk=topk,
+            verify_tokens=verified,
+        )
+
+
+def arguments_of_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the mean acceptance of runs of one draft length as arguments of predict.
+
+    Parameters
+    ----------
+    runs
+        Runs that drafted, alike in draft length and tree.
+
+    Returns
+    -------
+    list of dict
+        One form or two, as `acceptance_arguments` gives them, with the tree if there is one.
+    """
+    first, rates = runs[0], [run.acceptance_by_position for run in runs]
+    tokens = sum(run.tokens_per_step for run in runs) / len(runs)
+    by_position = [sum(at) / len(runs) for at in zip(*rates, strict=True)] if all(rates) else []
+    share = sum(run.proposal_rate for run in runs) / len(runs)
+    mean = share * first.draft_length if first.draft_length and share < 1 else None
+    drafts: dict[str, Any] = {"longest": first.draft_length, "mean": mean, "proposal_rate": share}
+    forms = acceptance_arguments(tokens, by_position, **drafts)
+    if (first.topk or 1) == 1:
+        return forms
+    tree = {"tree_width": first.topk, "verify_tokens": first.verify_tokens}
+    return [form | {"draft_length": first.draft_length} | tree for form in forms]
+
+
+def seen_batch(decoding: float, most: float) -> float:
+    """Return the batch that a decoding request is part of, from 1 to `most` [request].
+
+    By Little's law (J. D. C. Little, "A Proof for the Queuing Formula: L = λW," Oper. Res., vol. 9,
+    no. 3, pp. 383-387, 1961), the mean number of decoding requests is the rate of tokens after the
+    first x TPOT. That mean includes the times when the last requests are left alone and when
+    requests wait for their first token. A decoding request however sees itself, and each of the
+    others for the share ``decoding / most`` of time in which it decodes.
+    """
+    return 1.0 + min(decoding, most) * (1.0 - 1.0 / most)
+
+
+@cache
+def mean_range(count: float) -> float:
+    """Return the mean range of `count` normal draws, in standard deviations [-].
+
+    L. H. C. Tippett, "On the extreme individuals and the range of samples taken from a normal
+    population," Biometrika, vol. 17, no. 3/4, 1925.
+    """
+    x = np.linspace(-8.0, 8.0, 1601)
+    below = np.array([NormalDist().cdf(value) for value in x])
+    return float(np.trapezoid(1.0 - below**count - (1.0 - below) ** count, x))
+
+
+def need_plain(runs: Sequence[Run]) -> None:
+    """Refuse runs that are all step times with speculation: nothing is to compare them with."""
+    speculative = [run for run in runs if run.is_speculative]
+    timed = [run for run in speculative if run.quantity == "step_time"]
+    if timed and len(timed) == len(runs):
+        value = f"{len(timed)} with speculation and none without ({timed[0].source})"
+        expected = "a plain run as well: the same benchmark of the server without speculation"
+        raise InputError("benchmarks", value, expected)
+
+
+def named_model(runs: Sequence[Run]) -> str:
+    """Return the name to load the model of benchmarks by; "" if they name none or several.
+
+    Where some names tell the dtype of weights and others none, it is that of all; an InputError
+    refuses runs of several.
+    """
+    named = [named_checkpoint(run.model) for run in runs]
+    dtypes = {dtype: name for name, dtype in named if dtype}
+    if len(dtypes) > 1:
+        raise InputError("benchmarks", ", ".join(dtypes.values()), "runs of weights of one dtype")
+    found = {shipped_name(run.model) for run in runs}
+    return "".join(dtypes.values()) or found.pop() if len(found) == 1 else ""
+
+
+def named_checkpoint(name: str) -> tuple[str, str]:
+    """Return the name to load a model by, and the dtype of weights that this name tells.
+
+    It is that of the shipped architecture where it tells none, and empty where none is meant.
+
+    >>> named_checkpoint("/models/Qwen3-30B-A3B-Instruct-2507-FP8")
+    ('Qwen3-30B-A3B-Instruct-2507-FP8', 'fp8_block')
+    >>> named_checkpoint("Qwen/Qwen3-30B-A3B")
+    ('qwen3-30b-a3b', '')
+    """
+    own = name if is_id(name) else Path(name).name
+    dtype = (checkpoint(own, list_architectures()) or ("", ""))[1]
+    return (own, dtype) if dtype else (shipped_name(name), "")
+
+
+def check_model(runs: Sequence[Run], target: str) -> None:
+    """Refuse a benchmark of another shipped architecture than the target.
+
+    Unknown names are passed over: checkpoints are renamed, and folders are called anything.
+    """
+    named = shipped_name(target)
+    for run in runs:
+        found = shipped_name(run.model)
+        if named and found and found != named:
+            expected = f"a benchmark of {named}, or target {found}"
+            raise InputError(f"{run.source} model", run.model, expected)
+
+
+def served_runs(runs: Sequence[Run], deployment: Mapping[str, Any]) -> list[Served]:
+    """Return runs of one deployment as rows of measured serving, as fits of engines take them.
+
+    `deployment` is what ran, as `cost.deploying.resolve` takes it, with the KV entries of a
+    sequence as context_length if the prompts and outputs of runs do not tell.
+    """
+    return [_served(run, deployment) for run in runs]
+
+
+def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
+    if run.draft_length is None or run.verify_tokens is None:
+        expected = f"that of {run.source}, whose file does not tell it"
+        raise InputError("draft_length", None, expected)
+    context = deployment.get("context_length")
+    points: dict[str, float] = {
+        "batch_size": run.batch_size,
+        "draft_length": run.draft_length,
+        "verify_tokens": run.verify_tokens,
+        "context_length": DEFAULT_CONTEXT if context is None else context,
+    }
+    looked_up = {"proposal_rate": run.proposal_rate} if run.proposal_rate < 1 else {}
+    prompt, output = run.prompt_length, run.output_length
+    if prompt is not None and output is not None:
+        if context is None:
+            points["context_length"] = prompt + output / 2
+        if run.quantity == "step_time":
+            points |= {"prompt_length": max(prompt, 1.0), "output_length": max(output, 1.0)}
+    return Served(
+        row=run.source,
+        labels={"model": str(deployment["target"])},
+        deployment={**deployment, **looked_up, "tree_width": run.topk or 1},
+        points=points,
+        tokens_per_step=run.tokens_per_step,
+        quantity=run.quantity,
+        measured=run.value,
+        noise=run.noise,
+        notes=(run.draft_note,) if run.may_draft else (),
+    )
+
+
+def shipped_name(name: str) -> str:
+    """Return the shipped architecture that a name or a folder stands for, empty if none does."""
+    try:
+        return shipped_model(name.rstrip("/"))
+    except InputError:
+        return ""

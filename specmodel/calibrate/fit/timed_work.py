@@ -1,0 +1,289 @@
+"""The work that rows of measured kernels timed, plausible times of it, and errors of a profile."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from specmodel.calibrate.fit.result import rounded
+from specmodel.calibrate.measure.measurements import (
+    COLD_SHARE,
+    COLUMNS,
+    DEFAULTS,
+    DTYPES,
+    STORED,
+    groups,
+    judged_rows,
+    with_defaults,
+)
+from specmodel.core.algebra.roofline import KernelParameters
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import FloatArray
+from specmodel.core.cost.passes import component_time
+from specmodel.core.layers import blocks
+from specmodel.core.layers.blocks import BlockSizes, Heads, StateHeads, Tokens, Updates, linear
+from specmodel.core.layers.run import Attended, causal_pairs
+from specmodel.core.layers.stream import Stream
+from specmodel.core.layers.work import Kind, Work
+from specmodel.core.machines.fallbacks import choose_kernels
+from specmodel.core.machines.hardware import HardwareProfile, list_hardware, load_hardware
+
+LATENT_SIZE = 576
+"""Size of a token in MLA's cache, which tables of prompts do not name and which hardly counts
+there."""
+
+Columns = dict[str, FloatArray]
+
+PLAUSIBLE = (0.3, 100.0)  # accepted median latency over the time by the data sheet [-]
+
+
+def work_of(kind: str, table: pd.DataFrame) -> Work:
+    """Return the work that rows of one component and dtype timed: one layer on one GPU.
+
+    Parameters
+    ----------
+    kind, table
+        The component, such as "gemm", and its rows in the columns of `measure`.
+    """
+    table = with_defaults(kind, table)
+    names = [*COLUMNS[kind], *DEFAULTS.get(kind, {})]
+    column = {name: table[name].to_numpy(float) for name in names if name not in DTYPES}
+    activation, stored = (str(table[n].iloc[0]) for n in ("activation_dtype", STORED[kind]))
+    stream = Stream(
+        hidden_size=0,
+        weight_dtype=stored,
+        expert_dtype=stored,
+        outer_dtype=stored,
+        activation_dtype=activation,
+        kv_dtype=stored,
+    )
+    return _WORKS[kind](column, stream)
+
+
+def _gemm(column: Columns, stream: Stream) -> Work:
+    m, k, n = (column[name] for name in ("num_tokens", "input_size", "output_size"))
+    return linear(Tokens(stream, m), 1, weights=k * n, values=k + n, depth=k)
+
+
+def _norm(column: Columns, stream: Stream) -> Work:
+    return blocks.norms(Tokens(stream, column["num_tokens"]), 1, column["hidden_size"])
+
+
+def _drawn(column: Columns, stream: Stream, kind: Kind = "sampling") -> Work:
+    rows, words = column["num_tokens"], column["vocabulary_size"]
+    return blocks.drawn(rows, words, stream.activation_dtype, kind)
+
+
+def _attention(column: Columns, stream: Stream) -> Work:
+    groups, size = column["num_kv_heads"], column["head_dim"]
+    queries, entry = column["num_heads"], 2 * groups * size
+    heads = Heads(queries=queries, groups=groups, sizes=(size, size), entry=entry)
+    return blocks.attention(stream, 1, _decoded(column), heads)
+
+
+def _latent_attention(column: Columns, stream: Stream) -> Work:
+    latent = column["kv_lora_rank"]
+    size = latent + column["qk_rope_head_dim"]
+    heads = Heads(queries=column["num_heads"], groups=1, sizes=(size, latent), entry=size)
+    return blocks.attention(stream, 1, _decoded(column), heads, kind="latent_attention")
+
+
+def _decoded(column: Columns) -> Attended:
+    B, q, entries = (column[name] for name in ("batch_size", "query_tokens", "context_length"))
+    pairs = B * (q * (entries - (q - 1) / 2))
+    return Attended(num_sequences=B, num_tokens=B * q, pairs=pairs, entries=B * (entries - q))
+
+
+def _prompt(column: Columns, stream: Stream, *, has_latents: bool = False) -> Work:
+    B, q, entries = (column[name] for name in ("batch_size", "query_tokens", "context_length"))
+    queries, sizes = column["num_heads"], (column["key_head_dim"], column["value_head_dim"])
+    attended = Attended(
+        num_sequences=B,
+        num_tokens=B * q,
+        pairs=B * causal_pairs(q, entries - q),
+        entries=B * entries,
+        whole_tokens=B * q,
+    )
+    entry = LATENT_SIZE if has_latents else column["num_kv_heads"] * sum(sizes)
+    heads = Heads(queries=queries, groups=queries, sizes=sizes, entry=entry)
+    return blocks.prompt_attention(stream, 1, attended, heads, has_latents=has_latents)
+
+
+def _recurrence(column: Columns, stream: Stream, kind: Kind = "recurrence") -> Work:
+    B, q = column["batch_size"], column["query_tokens"]
+    steps, gates = (q, column["key_head_dim"] + 1) if kind == "kimi_recurrence" else (0.0, 2.0)
+    sizes = column["key_head_dim"], column["value_head_dim"]
+    heads = StateHeads(column["num_key_heads"], column["num_value_heads"], sizes)
+    updates = Updates(num_sequences=B, states_moved=B * (1 + q), steps=steps)
+    tokens = Tokens(stream, B * q)
+    return blocks.recurrence(tokens, 1, heads, updates, stream.weight_dtype, gates=gates, kind=kind)
+
+
+def _experts(column: Columns, stream: Stream) -> Work:
+    k, h = column["experts_per_token"], column["hidden_size"]
+    tokens, num_experts = column["num_tokens"], column["num_experts"]
+    block = blocks.routed(
+        Tokens(stream, tokens * k),
+        1,
+        BlockSizes(h, column["expert_size"], column["num_matrices"]),
+        loaded=column["active_experts"],
+        experts=num_experts,
+        experts_per_token=k,
+    )
+    if not column["includes_router"].any():
+        return block
+    weights, scores = h * num_experts, h + 3 * num_experts
+    return block + linear(Tokens(stream, tokens), 1, weights=weights, values=scores, depth=h)
+
+
+_WORKS: dict[str, Callable[[Columns, Stream], Work]] = {
+    "experts": _experts,
+    "gemm": _gemm,
+    "attention": _attention,
+    "elementwise": _norm,
+    "sampling": _drawn,
+    "rejection": partial(_drawn, kind="rejection"),
+    "latent_attention": _latent_attention,
+    "recurrence": _recurrence,
+    "kimi_recurrence": partial(_recurrence, kind="kimi_recurrence"),
+    "prompt_attention": _prompt,
+    "latent_prompt_attention": partial(_prompt, has_latents=True),
+}
+
+
+def is_streamed(work: Work, hardware: HardwareProfile) -> NDArray[np.bool_]:
+    """Return which points read more than the last-level cache can keep between two calls."""
+    return np.asarray(work.weight_bytes + work.cache_bytes > COLD_SHARE * hardware.memory.l2_bytes)
+
+
+def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
+    """Refuse a table whose times are of another unit or device, by points that no cache holds."""
+    low, high = PLAUSIBLE
+    for kind, dtype, rows in groups(table):
+        work = work_of(kind, rows)
+        is_cold = is_streamed(work, hardware)
+        if not is_cold.any():
+            continue
+        moved = work.weight_bytes + work.cache_bytes + work.activation_bytes
+        computing = np.asarray(work.flop) / hardware.peak_flops_per_s(work.dtype)
+        if hardware.kind == "cpu" and STORED[kind] == "kv_dtype":  # in a wider dtype, if faster
+            computing = 0.0 * computing
+        allowed = np.maximum(moved / hardware.memory.peak_bytes_per_s, computing)
+        median = float(np.median((rows["latency"].to_numpy() / allowed)[is_cold]))
+        if not low <= median <= high:
+            unit = "milliseconds or microseconds" if median > high else "minutes, or another device"
+            raise InputError(
+                "measurements.latency",
+                f"a median of {median:.3g} times the data sheet's for {kind} {dtype}",
+                f"seconds on {hardware.name}, {low:g} to {high:g} times it; is it in {unit}?",
+            )
+
+
+def predicted_time(
+    kind: str, table: pd.DataFrame, hardware: HardwareProfile, parameters: KernelParameters
+) -> FloatArray:
+    """Return the predicted time of a component's rows, which are of one dtype.
+
+    Parameters
+    ----------
+    kind, table
+        The component and its rows, as for `work_of`.
+    hardware, parameters
+        The GPU, and how well kernels of the component use it.
+
+    Returns
+    -------
+    FloatArray
+        A time for each row [s].
+    """
+    return component_time(work_of(kind, table), hardware, parameters).total_time
+
+
+def judge(
+    kind: str, rows: pd.DataFrame, hardware: HardwareProfile, parameters: KernelParameters
+) -> pd.DataFrame:
+    """Return a component's rows with their ``predicted`` time [s] and its ``error`` [-]."""
+    predicted = predicted_time(kind, rows, hardware, parameters)
+    return rows.assign(predicted=predicted, error=predicted / rows["latency"] - 1)
+
+
+def shape_errors(judged: pd.DataFrame) -> dict[str, float]:
+    """Return mean (each shape counting once), median and 90th percentile of absolute errors [-]."""
+    error = judged["error"].abs()
+    return {
+        "mean_error": rounded(error.groupby(judged["shape"]).mean().mean()),
+        "median_error": rounded(error.median()),
+        "percentile_90_error": rounded(error.quantile(0.9)),
+    }
+
+
+ALL_ROWS = "all"  # label of the errors of a component as a whole
+
+TOKEN_RANGES = (0, 4, 16, 64, 256, 1024, np.inf)
+"""Bounds of the ranges of tokens in a pass for which errors are given [token]."""
+
+_TOKENS = ("num_tokens", "query_tokens", "batch_size")
+"""Tokens of a pass: the first of these columns that a component has, as prompts run one by one."""
+
+
+def predict_measured(
+    table: pd.DataFrame, hardware: HardwareProfile, stack: str | None = None
+) -> pd.DataFrame:
+    """Return the judged rows of a table with their predicted time.
+
+    Rows are judged if their role is "judge", or "fit" where a component has none. Their case is the
+    distribution of tokens over experts, or whether weights or KV are streamed from memory or are so
+    few that the kernel is short. Kernels are those of `stack`, by default of the table's stack if
+    the profile has it.
+    """
+    device = str(table["hardware"].iloc[0])
+    if device in list_hardware() and load_hardware(device).name != hardware.name:
+        raise InputError("measurements.hardware", device, f"a table of {hardware.name}")
+    check_plausible(table, hardware)
+    kernels = choose_kernels(hardware, stack, str(table["stack"].iloc[0]))
+    parts = []
+    for kind, dtype, rows in groups(table):
+        judged = judged_rows(rows)
+        if len(judged):
+            judged = judge(kind, judged, hardware, kernels.parameters(kind, dtype))
+            tokens = judged[next(name for name in _TOKENS if name in COLUMNS[kind])]
+            case = _cases(kind, judged, hardware)
+            parts.append(judged.assign(dtype=dtype, case=case, tokens=tokens))
+    if not parts:
+        raise InputError("measurements", "no row to judge", "rows whose role is judge or fit")
+    return pd.concat(parts, ignore_index=True)
+
+
+def _cases(kind: str, rows: pd.DataFrame, hardware: HardwareProfile) -> pd.Series:
+    if kind == "experts":
+        return pd.Series(rows.get("distribution", "balanced"), rows.index).fillna("balanced")
+    is_long = is_streamed(work_of(kind, rows), hardware)
+    return pd.Series(np.where(is_long, "streamed", "short"), rows.index)
+
+
+def error_table(judged: pd.DataFrame) -> pd.DataFrame:
+    """Return errors of each component, by case and by range of tokens; the bias is a median [-]."""
+    rows = []
+    for (kind, dtype), part in judged.groupby(["component", "dtype"], sort=True):
+        rows.append(_errors(kind, dtype, ALL_ROWS, part))
+        for case, inside in part.groupby("case", sort=True):
+            rows.append(_errors(kind, dtype, str(case), inside))
+        bins = pd.cut(part["tokens"], TOKEN_RANGES)
+        for bounds, inside in part.groupby(bins, observed=True):
+            low, high = int(bounds.left) + 1, bounds.right
+            label = f"{low}-{high:.0f} tokens" if np.isfinite(high) else f"{low} tokens on"
+            rows.append(_errors(kind, dtype, label, inside))
+    return pd.DataFrame(rows)
+
+
+def _errors(kind: object, dtype: object, label: str, part: pd.DataFrame) -> dict[str, object]:
+    return {
+        "component": kind,
+        "dtype": dtype,
+        "rows": label,
+        "points": len(part),
+        **shape_errors(part),
+        "bias": float(part["error"].median()),
+    }

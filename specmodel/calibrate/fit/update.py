@@ -1,0 +1,346 @@
+"""An engine as it runs on a user's host: a shipped profile moved by a few runs of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from msgspec import Struct
+from msgspec.structs import replace
+
+from specmodel.calibrate.fit.measured.tables import Served
+from specmodel.calibrate.fit.result import rounded, rounded_rows
+from specmodel.calibrate.fit.steps import (
+    HOST_SECONDS,
+    RUN_SPREAD,
+    VERIFY_SPREAD,
+    MeasuredSteps,
+    fitted_on,
+    mean_and_score,
+    measured_steps,
+    speedup_errors,
+)
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.text import Viewed
+from specmodel.core.base.units import FloatArray, format_si
+from specmodel.core.cost.deploying import resolve
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.machines.engine import FACTORS, EngineProfile
+from specmodel.core.prediction.intervals import DEPLOYMENT_SPREAD
+
+ENGINE_SPREAD = 0.5  # of an engine's seconds: the most likely of 0.3, 0.5, 0.8 [-]
+
+HOST_SPREAD = 0.7
+"""Spread of a host's speed around the mean host: the one at which the 80 % intervals of hosts left
+out hold for 80 % of their rows; 0.5 is the most likely, by less than a factor of 2 [-]."""
+
+FACTOR_SPREADS = {"host_speed": HOST_SPREAD, "gpu_time_factor": DEPLOYMENT_SPREAD}
+"""Spreads of the factors of a host and a deployment that were not measured [-]."""
+
+_SMALL = 1e-6
+MOST_APART = 5.0  # a run may differ from the fit by such a factor at most [-]
+OPEN = 0.8  # what keeps more of its spread was not determined by the runs [-]
+
+PER_REQUEST = "reject_time_per_request"
+"""What differs most between engines: early vLLM took ten times as long as today's (MoESD), and
+one on a CPU a hundred times, as it verified a hybrid's states one sequence after another."""
+
+UNKNOWN_SPREAD = 5.0  # of the logarithm of a time about which nothing is known [-]
+STILL_MISSED = 0.75  # share of the error that may remain where `PER_REQUEST` explains it [-]
+
+
+LEAST_TIME = {"gpu": 0.8, "cpu": 0.6}
+"""Time of the middle run over that of its kernels alone, below which no server can be [-].
+Published runs take 1.01 to 2.3, and kernels of models left out are 16 % off; the three CPUs
+measured take 0.71 to 0.77, as their kernels were timed with cold caches."""
+
+MOST_MISSED = 0.4  # error of a run that is believed; 0.24 at most of published ones [-]
+
+MOST_UNLIKE = 3.0
+"""Squares of what a fit misses and moves, in the spreads of runs and hosts, for each run [-]. Two
+runs of a host like those known reach it in 5 % of cases; published hosts have 2.9 at most."""
+
+
+class FitWarning(Struct, frozen=True, kw_only=True):
+    """A warning against a fit.
+
+    Parameters
+    ----------
+    found, expected
+        What is strange about the runs, and what would not be.
+    is_slow
+        Whether they take longer than expected, not less.
+    is_refused
+        Whether no server seems able to have made them; else it is only unlike those known.
+    """
+
+    found: str
+    expected: str
+    is_slow: bool
+    is_refused: bool
+
+
+class Moved(Struct, frozen=True, kw_only=True, eq=False):
+    """One overhead [s] or factor [-] before and after: likeliest value, spread of its log [-]."""
+
+    name: str
+    before: float
+    after: float
+    spread_before: float
+    spread_after: float
+    is_open: bool  # whether the runs said next to nothing of it
+
+
+class EngineUpdate(Viewed, Struct, frozen=True, kw_only=True, eq=False):
+    """An engine profile updated by measured runs.
+
+    Parameters
+    ----------
+    rows, base
+        The runs, and the profile to start from.
+    deployment, assumptions
+        What ran in the first, with the new profile, and what was assumed of it.
+    profile, moved
+        The engine, with what it was fitted to; what became of its overheads and factors.
+    before, predicted, measured
+        Predictions of each run by the shipped profile and by the new one, and what was measured
+        [s] [-].
+    excess_speedup
+        By how much the new profile predicts too high speedups of these runs on average, negative if
+        too low, for the target with the largest error; 0 if errors of kernels and runs explain it
+        [-].
+    is_unlike_known
+        Whether a step with a draft takes a time for each request that is unlike that of all known
+        hosts, with which these runs are explained less well.
+    fit_warnings
+        What speaks against the fit, mostly nothing: no known host is like it, or no server can be.
+    widened
+        By how much what the runs told is taken to be less certain, as they contradict what is known
+        of hosts; 1 without warnings [-].
+    """
+
+    room = "fitted"
+
+    rows: tuple[Served, ...]
+    base: EngineProfile
+    deployment: Deployment
+    assumptions: Mapping[str, Any]
+    profile: EngineProfile
+    moved: tuple[Moved, ...]
+    before: FloatArray
+    predicted: FloatArray
+    measured: FloatArray
+    excess_speedup: float
+    is_unlike_known: bool
+    fit_warnings: tuple[FitWarning, ...] = ()
+    widened: float = 1.0
+
+
+def update_engine(
+    rows: Sequence[Served], base: EngineProfile, *, date: str, version: str = ""
+) -> EngineUpdate:
+    """Return an engine profile updated by runs on one host, in parameters they determine.
+
+    Parameters
+    ----------
+    rows
+        Runs of one or several deployments on one host: times of steps, plain where nothing is
+        drafted, and speedups. An InputError if there is none, or none that a fit explains.
+    base
+        Where to start: a profile with a fit, whose covariance says how far it may move.
+    date, version
+        Day of the fit, as 2026-11-21, and version of the engine that was measured; empty if not
+        known.
+
+    Notes
+    -----
+    The most likely values by Bayes' rule with normal logarithms, and the covariance of a quadratic
+    around them. The seconds of the profile, the speed of the host and the time of the GPU have the
+    spreads of the profile; steps with a draft of each deployment may have errors of kernels of
+    their own (`VERIFY_SPREAD`); each run has an error of `RUN_SPREAD`. Two runs, one plain and one
+    with a draft, mostly tell the speed of the host.
+
+    Where speedups are then still missed by more than the standard deviation of these errors,
+    `PER_REQUEST` may be anything, provided that this explains at least a quarter. The recorded
+    spread is that of these errors or, if larger, the error of these runs' speedups (of the runs
+    themselves, if they tell of no speedup). Where no known host is like the fit, its covariance
+    grows by how much worse the runs and what is known of hosts agree than their spreads let expect
+    (R. T. Birge, "The calculation of errors by the method of least squares," Phys. Rev., vol. 40,
+    1932).
+    """
+    if not rows:
+        raise InputError("runs", "0 runs", "at least one plain and one speculative run")
+    if base.fit is None:
+        raise InputError("engine", base.name, "a profile that was fitted, such as vllm or sglang")
+    rows = [replace(row, deployment={**row.deployment, "engine": base}) for row in rows]
+    steps, (names, prior) = measured_steps(rows), _prior(base)
+    found = _posterior(rows, steps, base, names, prior)
+    _check_units(rows, found.predicted / steps.measured)
+    if is_unlike_known := abs(found.score) > 1 and PER_REQUEST in names:
+        free = prior + np.diag([UNKNOWN_SPREAD**2 * (name == PER_REQUEST) for name in names])
+        freed = _posterior(rows, steps, base, names, free, start_log=UNKNOWN_SPREAD)
+        if is_unlike_known := abs(freed.score) < STILL_MISSED * abs(found.score):
+            found, prior = freed, free
+    ratios = found.predicted / steps.measured
+    start = [getattr(base, name) for name in names]
+    numbers = {name: rounded(value) for name, value in zip(names, found.values, strict=True)}
+    before = steps.predicted(base.overheads)
+    warnings = tuple(_warnings(rows, steps, base, found.predicted, found.unlike))
+    widened = found.unlike**0.5 if found.unlike > MOST_UNLIKE else 1.0
+    covariance = widened**2 * found.covariance
+    record: dict[str, Any] = {
+        "date": date,
+        "num_points": len(rows),
+        "varied": list(names),
+        "covariance": rounded_rows(covariance),
+        "mean_error": rounded(np.abs(ratios - 1).mean()),
+        "spread": rounded(max(np.hypot(RUN_SPREAD, VERIFY_SPREAD), found.spread)),
+        "left_out_error": {},
+        "fitted_on": fitted_on(rows, steps, version),
+    }
+    own = np.sqrt([np.diagonal(prior), np.diagonal(found.covariance)])
+    profile = base.with_changes("engine", numbers | {"fit": record})
+    deployment, assumed = resolve({**rows[0].deployment, "engine": profile})
+    return EngineUpdate(
+        rows=tuple(rows),
+        base=base,
+        deployment=deployment,
+        assumptions=assumed,
+        profile=profile,
+        moved=tuple(
+            Moved(
+                name=n,
+                before=float(b),
+                after=float(a),
+                spread_before=x,
+                spread_after=widened * y,
+                is_open=y > OPEN * x,
+            )
+            for n, b, a, x, y in zip(names, start, found.values, *own.tolist(), strict=True)
+        ),
+        before=before,
+        predicted=found.predicted,
+        measured=steps.measured,
+        excess_speedup=found.excess,
+        is_unlike_known=is_unlike_known,
+        fit_warnings=warnings,
+        widened=widened,
+    )
+
+
+class _Posterior(Struct, frozen=True, kw_only=True, eq=False):
+    """Posterior of the free parameters: values, covariance of logarithms, and fit."""
+
+    values: FloatArray
+    covariance: FloatArray
+    predicted: FloatArray
+    spread: float
+    score: float
+    excess: float
+    unlike: float  # sum of the squares of all residuals, for each run [-]
+
+
+def _posterior(
+    rows: Sequence[Served],
+    steps: MeasuredSteps,
+    base: EngineProfile,
+    names: Sequence[str],
+    prior: FloatArray,
+    start_log: float = 0.0,
+) -> _Posterior:
+    """Return the posterior of the parameters `names`; `PER_REQUEST` starts at `start_log`."""
+    from scipy.optimize import least_squares
+
+    start = np.array([getattr(base, name) for name in names])
+    root, size = np.linalg.inv(np.linalg.cholesky(prior)), len(names)
+    groups, _ = pd.factorize(pd.Series([str(row.deployment["target"]) for row in rows]))
+    spreads = np.hypot(RUN_SPREAD, [row.noise for row in rows])
+
+    def predicted(x: FloatArray, kernels: FloatArray | float = 1.0) -> FloatArray:
+        values = dict(zip(names, start * np.exp(x[:size]), strict=True))
+        return steps.predicted(replace(base.overheads, **values), kernels)
+
+    def residuals(x: FloatArray) -> FloatArray:
+        missed = np.log(predicted(x, np.exp(x[size:])[groups]) / steps.measured) / spreads
+        return np.concatenate([missed, root @ x[:size], x[size:] / VERIFY_SPREAD])
+
+    from_here = [start_log * (name == PER_REQUEST) for name in names] + [0.0] * (groups.max() + 1)
+    solved = least_squares(residuals, from_here)
+    missed = np.log(predicted(solved.x) / steps.measured)
+    errors = speedup_errors(rows, missed, spreads)
+    of_targets = [mean_and_score(own, spreads) for _, own in errors.groupby("target", sort=False)]
+    too_high = [mean for mean, score in of_targets if abs(score) > 2]
+    logs, weights = (errors["error"], errors["weight"]) if len(errors) else (missed, spreads**-2.0)
+    return _Posterior(
+        values=start * np.exp(solved.x[:size]),
+        covariance=np.linalg.inv(solved.jac.T @ solved.jac)[:size, :size],
+        predicted=predicted(solved.x),
+        spread=float(np.sqrt(np.average(np.square(logs), weights=weights))),
+        score=max((score for _, score in of_targets), key=abs, default=0.0),
+        excess=float(np.expm1(max(too_high, key=abs, default=0.0))),
+        unlike=2 * float(solved.cost) / len(rows),
+    )
+
+
+def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
+    """Return the parameters that may move, and the covariance of their logarithms."""
+    assert base.fit is not None  # noqa: S101 - checked where it came in
+    kept = [i for i, name in enumerate(base.fit.varied) if getattr(base, name) > 0]
+    names = [base.fit.varied[i] for i in kept]
+    added = [name for name in FACTORS if name not in names]
+    spreads = [_SMALL**0.5] * len(kept) + [FACTOR_SPREADS[name] for name in added]
+    covariance = np.diag(np.square(spreads))
+    covariance[: len(kept), : len(kept)] += np.array(base.fit.covariance)[np.ix_(kept, kept)]
+    return (*names, *added), covariance
+
+
+def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:
+    """Refuse a run whose time is more than `MOST_APART` times off that of the fit."""
+    for row, ratio in zip(rows, ratios.tolist(), strict=True):
+        if not 1 / MOST_APART <= ratio <= MOST_APART:
+            expected = "milliseconds of this model on these GPUs; is it in another unit?"
+            value = f"{1 / ratio:.3g} times what the fit gives"
+            raise InputError(f"{row.row} {row.quantity}", value, expected)
+
+
+def _warnings(
+    rows: Sequence[Served],
+    steps: MeasuredSteps,
+    base: EngineProfile,
+    predicted: FloatArray,
+    unlike: float,
+) -> Iterator[FitWarning]:
+    """Yield the warnings against a fit.
+
+    `base` is the engine before the fit, `predicted` what it predicts after the fit, `unlike` as in
+    `MOST_UNLIKE` [-].
+    """
+    names, is_time = [row.row for row in rows], ~steps.is_ratio
+    kernels = replace(base.overheads, **dict.fromkeys(HOST_SECONDS, 0.0), gpu_time_factor=1.0)
+    alone = steps.predicted(kernels)
+    least = LEAST_TIME[resolve(rows[0].deployment)[0].hardware.kind]
+    over_kernels, timed = steps.measured / alone, np.flatnonzero(is_time)
+    order = timed[np.argsort(over_kernels[timed], kind="stable")]
+    for middle in order[len(order) // 2 :][:1]:
+        if over_kernels[middle] < least:
+            times = (steps.measured[middle], alone[middle])
+            token, only = (format_si(t / steps.tokens_per_step[middle], "s") for t in times)
+            found = f"{names[middle]}: {token} a token, {over_kernels[middle]:.2f} times the {only}"
+            found, expected = f"{found} of its kernels alone", f"{least:g} or more"
+            yield FitWarning(found=found, expected=expected, is_slow=False, is_refused=True)
+    errors = predicted / steps.measured - 1
+    worst = int(np.abs(errors).argmax())
+    if abs(errors[worst]) > MOST_MISSED:
+        found = f"{names[worst]}: {errors[worst]:+.0%} off after the fit"
+        expected = f"{MOST_MISSED:.0%} at most, as other runs or what hosts can be contradict it"
+        is_slow = bool(errors[worst] < 0)
+        yield FitWarning(found=found, expected=expected, is_slow=is_slow, is_refused=True)
+    if unlike > MOST_UNLIKE:
+        before = steps.predicted(base.overheads)
+        ratios = np.where(is_time, steps.measured / before, before / steps.measured)
+        low, high = (f"{ratio:.2f}" for ratio in (ratios.min(), ratios.max()))
+        found = f"runs take {f'{low} to {high}' if low != high else low} times what is predicted"
+        is_slow = float(np.log(ratios).mean()) > 0
+        yield FitWarning(found=found, expected="about 1", is_slow=is_slow, is_refused=False)

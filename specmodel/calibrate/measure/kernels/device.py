@@ -1,0 +1,234 @@
+"""The device that is measured: what it is, what runs on it, and whether something disturbs it."""
+
+import os
+import platform
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from specmodel.calibrate.measure.kernels.operators import NO_MORE, Timed
+from specmodel.calibrate.measure.kernels.suite import SUITE_VERSION, Device
+from specmodel.core.base.errors import InputError, import_extra
+from specmodel.core.machines.hardware import profiles_by_reported_name
+
+BUSY_SHARE = 0.25  # share of a device in use by others from which it counts as busy [-]
+
+_THROTTLED = {0x8: "slowdown", 0x20: "hot", 0x40: "hot", 0x80: "power brake"}
+_DEFAULT_CACHE = 2**25
+
+
+class DeviceInfo(Struct, frozen=True, kw_only=True):
+    """The device that is measured, and the software that measures it."""
+
+    kind: Device
+    name: str  # as the device reports it; with the cores used, of a CPU
+    hardware: str  # the profile that ships for it, or a name made from its own
+    driver: str  # version of the driver; instruction set and threads of a CPU
+    torch: str
+    num_multiprocessors: int  # threads of a CPU
+    capacity_bytes: float
+    l2_bytes: float  # last-level cache [B]
+    compute_capability: float | None = None
+    dtype: str = "bf16"  # of what is timed
+    timed: Timed = NO_MORE
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The columns that must be equal in all rows of one file."""
+        stack = self.timed.stack
+        versions = f"{self.torch}, {stack.name} {stack.version}" if stack.version else self.torch
+        return {"device": self.name, "driver": self.driver, "torch": versions,
+                "suite_version": SUITE_VERSION, "dtype": self.dtype}  # fmt: skip
+
+    @property
+    def version(self) -> str:
+        """Version of the stack that is timed."""
+        return self.timed.stack.version or self.torch
+
+
+def import_torch() -> Any:
+    """Return torch; raise an `InputError` where it is missing or too old."""
+    torch = import_extra("torch", "calibrate", "device")
+    if not hasattr(torch.nn.functional, "grouped_mm"):
+        raise InputError("device", f"torch {torch.__version__}", "torch 2.10 or newer")
+    return torch
+
+
+def found_kind() -> Device:
+    """Return the kind of device that is there: a GPU that torch can use, else the CPU."""
+    torch = import_torch()
+    gpus: tuple[Device, ...] = ("cuda", "xpu", "mps")
+    return next((kind for kind in gpus if _is_there(torch, kind)), "cpu")
+
+
+def _is_there(torch: Any, kind: str) -> bool:
+    return bool(getattr(torch.backends if kind == "mps" else torch, kind).is_available())
+
+
+def find_device(kind: Device, dtype: str = "bf16") -> DeviceInfo:
+    """Return name, versions and sizes of the CPU or the current GPU of a kind, if it is there."""
+    torch = import_torch()
+    if kind == "cpu":
+        return _cpu(torch, dtype)
+    if dtype != "bf16":
+        raise InputError("dtype", dtype, "bf16 on a GPU, whose attention has no other kernel")
+    if not _is_there(torch, kind):
+        gpu = {"cuda": "CUDA or ROCm", "xpu": "Intel", "mps": "Apple"}[kind]
+        raise InputError("device", kind, f"a GPU of {gpu} that torch can see, or `device='cpu'`")
+    if kind == "xpu":
+        of = torch.xpu.get_device_properties()
+        return _gpu(kind, of.name, of.driver_version, of.max_compute_units, of.total_memory)
+    if kind == "mps":
+        of, memory = torch.backends.mps, torch.mps.recommended_max_memory()
+        return _gpu(kind, of.get_name(), platform.mac_ver()[0], of.get_core_count(), memory)
+    try:
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError("device", kind, f"a CUDA GPU that can be used ({reason})") from None
+    is_hip = torch.version.hip is not None  # whose versions of the architecture are others
+    if properties.major < 8 and not is_hip:
+        expected = "a GPU of compute capability 8.0 or newer, which computes in bf16"
+        raise InputError("device", f"{properties.name} ({properties.major}.x)", expected)
+    return _gpu(
+        kind,
+        properties.name,
+        torch.version.hip or gpu_state().get("driver_version", "unknown"),
+        properties.multi_processor_count,
+        properties.total_memory,
+        float(getattr(properties, "L2_cache_size", 0) or _DEFAULT_CACHE),
+        None if is_hip else properties.major + properties.minor / 10,
+    )
+
+
+def _gpu(
+    kind: Device, name: str, driver: str, units: int, capacity_bytes: float,
+    l2_bytes: float = float(_DEFAULT_CACHE), compute_capability: float | None = None,
+) -> DeviceInfo:  # fmt: skip
+    return DeviceInfo(
+        kind=kind,
+        name=name,
+        hardware=profiles_by_reported_name().get(name.removeprefix("NVIDIA ")) or _slug(name),
+        driver=driver,
+        torch=import_torch().__version__,
+        num_multiprocessors=units,
+        capacity_bytes=float(capacity_bytes),
+        l2_bytes=l2_bytes,
+        compute_capability=compute_capability,
+    )
+
+
+def _cpu(torch: Any, dtype: str) -> DeviceInfo:
+    threads = torch.get_num_threads()
+    found = _lines("/proc/cpuinfo", r"^model name\s*: (.*)$")
+    model = found[0] if found else platform.processor() or platform.machine()
+    name = f"{model}, {threads} thread{'s' if threads > 1 else ''}"
+    return DeviceInfo(
+        kind="cpu",
+        name=name,
+        hardware=_slug(name),
+        driver=f"{torch.backends.cpu.get_cpu_capability()}, {threads} threads",
+        torch=torch.__version__,
+        num_multiprocessors=threads,
+        capacity_bytes=float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
+        l2_bytes=_last_level_cache(),
+        dtype=dtype,
+    )
+
+
+def _lines(path: str, pattern: str) -> list[str]:
+    """Return all matches of a pattern in a file of the kernel; none where there is no such file."""
+    file = Path(path)
+    return re.findall(pattern, file.read_text(), re.MULTILINE) if file.exists() else []
+
+
+def _slug(name: str) -> str:
+    words = re.sub(r"\((R|TM)\)|NVIDIA|CPU|Processor", " ", name)
+    return re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
+
+
+def _last_level_cache() -> float:
+    """Return the size of the largest cache that the kernel reports [B]."""
+    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    paths = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    texts = [path.read_text().strip() for path in paths]
+    sizes = [float(text.rstrip("KMG")) * units.get(text[-1:], 1) for text in texts]
+    return max([float(_DEFAULT_CACHE), *sizes])
+
+
+def free_bytes(kind: str) -> float:
+    """Return the free memory of a device [B]."""
+    if kind == "mps":
+        mps = import_torch().mps
+        return float(mps.recommended_max_memory() - mps.driver_allocated_memory())
+    if kind != "cpu":
+        return float(getattr(import_torch(), kind).mem_get_info()[0])
+    found = _lines("/proc/meminfo", r"^MemAvailable:\s*(\d+) kB")
+    if found:
+        return float(found[0]) * 1024
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / 2
+
+
+def num_gpus() -> int:
+    """Return how many GPUs torch can use [-]."""
+    return int(import_torch().cuda.device_count())
+
+
+def gpu_state() -> dict[str, str]:
+    """Return driver, clocks, use and throttling of the current GPU; empty where unknown."""
+    for name in ("clocks_event_reasons", "clocks_throttle_reasons"):
+        # older drivers know the second name only
+        state = _query(f"driver_version,clocks.sm,clocks.max.sm,utilization.gpu,{name}.active")
+        if state:
+            return state | {"reasons": state[f"{name}.active"]}
+    return {}
+
+
+def _query(names: str) -> dict[str, str]:
+    """Ask nvidia-smi about the current GPU by its UUID, as its numbers differ from torch's."""
+    command = ["nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader,nounits", "-i",
+               _identity()]  # fmt: skip
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    values = [value.strip() for value in result.stdout.split(",")]
+    return dict(zip(names.split(","), values, strict=False))
+
+
+@cache
+def _identity() -> str:
+    """Return the GPU's UUID, asked for once: a thread beside a capture must not touch the GPU."""
+    torch = import_torch()
+    return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
+
+
+def disturbances(kind: str, *, is_idle: bool) -> list[str]:
+    """Return disturbances of timings, as text; with `is_idle`, any use of the device by others."""
+    if kind != "cuda":
+        load, cores = os.getloadavg()[0], os.cpu_count() or 1
+        is_busy = is_idle and load > BUSY_SHARE * cores
+        return [f"busy: load {load:.1f} on {cores} cores before the run"] if is_busy else []
+    state, found = gpu_state(), []
+    use = state.get("utilization.gpu", "0")
+    if is_idle and use.isdigit() and int(use) > 100 * BUSY_SHARE:
+        found.append(f"busy: {use} % in use before the run")
+    try:
+        active = int(state.get("reasons", "0"), 16)
+    except ValueError:
+        active = 0
+    reasons = sorted({text for bit, text in _THROTTLED.items() if active & bit})
+    return [*found, *(f"throttled: {reason}" for reason in reasons)]
+
+
+def clocks(kind: str) -> str:
+    """Return the clocks of a device in MHz, as text; "unknown" if not reported."""
+    if kind == "cuda":
+        state = gpu_state()
+        return f"{state.get('clocks.sm', '?')} of {state.get('clocks.max.sm', '?')} MHz"
+    found = _lines("/proc/cpuinfo", r"^cpu MHz\s*: (.*)$")
+    return f"{', '.join(found)} MHz" if found else "unknown"

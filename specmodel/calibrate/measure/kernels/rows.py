@@ -1,0 +1,189 @@
+"""A CSV of timings, to which rows are appended as they are measured, and never lost.
+
+One process writes at a time. One that was killed left whole rows and perhaps the beginning of
+another, which is cut off. Provenance is a JSON beside it: what all rows have in common, and a list
+of sessions.
+"""
+
+import contextlib
+import csv
+import errno
+import io
+import json
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+
+from specmodel.calibrate.measure.kernels.suite import SUITES
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.files import check_readable, parsed_json, refusing, write_text
+from specmodel.core.base.ranges import whole_of
+from specmodel.core.base.tables import as_number, read_table
+from specmodel.core.base.units import LONGEST_TIME
+
+COLUMNS: list[str] = SUITES["columns"]
+"""Columns of a file of timings; a component leaves the columns of others blank."""
+_HEADER = ",".join(COLUMNS) + "\n"
+
+
+def read_rows(path: str | Path) -> pd.DataFrame:
+    """Return all rows of a CSV that `session.run_suite` wrote, unchecked, notes included."""
+    text = ("component", "hardware", "stack", "version", "role", "point", "group", "note")
+    return read_table(path, text)
+
+
+class RowFile:
+    """The timings of one device and suite (`identity`), open for appending; a context manager.
+
+    The file is made or continued; `session` is noted of this run. Rows of components in `again`
+    move to a file with ".dropped" in its name, to be timed anew.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        identity: Mapping[str, Any],
+        session: Mapping[str, Any],
+        again: Collection[str] = (),
+    ) -> None:
+        self.path = Path(path)
+        self.provenance_path = self.path.with_suffix(".json")
+        self.identity, self._session, self._again = dict(identity), dict(session), again
+        self.done: set[tuple[str, int]] = set()
+        self.skipped: set[str] = set()
+
+    def read(self) -> list[dict[str, str]]:
+        """Return the rows that stay, after counting them; refuse damage and another identity."""
+        for path in (self.provenance_path, self.path):
+            if path.exists():
+                check_readable(path, "output", path.suffix)
+        self._provenance = self._checked_provenance()
+        try:
+            text = _whole_lines(self.path)
+        except (OSError, UnicodeDecodeError):
+            raise self.error("rows as calibrate writes them, in UTF-8") from None
+        if text and not text.startswith(_HEADER):
+            raise self.error("rows as calibrate writes them; this file has other columns")
+        self._dropped, self._kept = list[dict[str, str]](), list[dict[str, str]]()
+        for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
+            if (damage := _damage(row)) is not None:
+                raise self.error(f"whole rows; line {number} is damaged: {damage}")
+            if row["component"] in self._again:
+                self._dropped.append(row)
+            else:
+                self._count(row)
+                self._kept.append(row)
+        return self._kept
+
+    def __enter__(self) -> Self:
+        from filelock import FileLock, Timeout
+
+        expected = "a file that can be written"
+        with refusing(self.path, "output", expected), contextlib.ExitStack() as stack:
+            lock = self.path.with_name(f".{self.path.name}.lock")
+            try:
+                stack.enter_context(FileLock(lock, 0))
+                stack.callback(
+                    lock.unlink, missing_ok=True
+                )  # while it is held: no one else has just taken it
+                self.read()
+                self.note_session()
+                if self._dropped:
+                    path = self.path.with_suffix(f".dropped{self.path.suffix}")
+                    with path.open("a", encoding="utf-8") as file:
+                        file.write(("" if file.tell() else _HEADER) + _lines(self._dropped))
+                    write_text(self.path, _HEADER + _lines(self._kept))
+                self._file = stack.enter_context(self.path.open("ab", buffering=0))
+                text = _whole_lines(self.path)
+                self._file.truncate(len(text.encode()))
+            except Timeout:
+                raise self.error("one run at a time; another one is writing to it") from None
+            if not text:
+                self._write(_HEADER)
+            self._opened = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def has(self, point: str, repeat: int) -> bool:
+        """Return whether a repeat of a point is timed, or the point is noted as impossible."""
+        return (point, repeat) in self.done or point in self.skipped
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Append a row; if it cannot be written, as on a full disk, the rows before it are kept."""
+        self._write(_lines([row]))
+        self._count(row)
+
+    def _count(self, row: Mapping[str, Any]) -> None:
+        self.done.add((row["point"], int(row["repeat"])))
+        if row.get("note"):
+            self.skipped.add(row["point"])
+
+    def error(self, expected: str) -> InputError:
+        """Return an error that says what the file should be."""
+        return InputError("output", str(self.path), expected)
+
+    def _checked_provenance(self) -> dict[str, Any]:
+        """Return the provenance of the rows that are there, with this run as its last session."""
+        path, has_rows = self.provenance_path, self.path.exists() and self.path.stat().st_size > 0
+        new = {"identity": self.identity, "sessions": [self._session]}
+        if not path.exists():
+            if has_rows:
+                raise self.error(f"its provenance {path.name} beside it, or another output")
+            return new
+        try:
+            provenance: dict[str, Any] = parsed_json(path.read_bytes())
+            known = provenance["identity"]
+            provenance["sessions"].append(self._session)
+            differing = [name for name in self.identity if known.get(name) != self.identity[name]]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise InputError("output", str(path), "provenance as calibrate writes it") from None
+        if not has_rows:
+            return new
+        for name in differing:
+            expected = f"rows of {name} {self.identity[name]!r}, or another output; they are kept"
+            raise InputError("output", f"{self.path} of {name} {known.get(name)!r}", expected)
+        return provenance
+
+    def note_session(self, **facts: Any) -> None:
+        """Record facts of this run in the provenance, such as flags and when it ended."""
+        self._provenance["sessions"][-1] |= facts
+        text = json.dumps(self._provenance, indent=2, ensure_ascii=False) + "\n"
+        write_text(self.provenance_path, text)
+
+    def _write(self, text: str) -> None:
+        """Write text; the next run cuts off the beginning of a row for which there was no room."""
+        data = text.encode()
+        with refusing(self.path, "output", "room to write; rows so far are kept: run again"):
+            if self._file.write(data) < len(data):
+                raise OSError(errno.ENOSPC, "")
+
+
+def _whole_lines(path: Path) -> str:
+    """Return the text up to its last line break, none of a file that is not there."""
+    data = path.read_bytes() if path.exists() else b""
+    return data[: data.rfind(b"\n") + 1].decode()
+
+
+def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as lines of CSV, without the header; cells that a row lacks stay blank."""
+    text = io.StringIO()
+    csv.DictWriter(text, COLUMNS, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _damage(row: Mapping[Any, Any]) -> str | None:
+    """Return as text the fault of a row that was cut off or joined with another; else None."""
+    if None in row or row["note"] is None:
+        return "its number of cells"
+    if whole_of(row["repeat"]) is None:
+        return f"repeat {row['repeat']!r}"
+    if lacking := [name for name, cell in row.items() if cell.lower() == "nan"]:
+        return f"{lacking[0]} 'nan'"
+    for name in () if row["note"] else ("latency", "reference_latency"):
+        if not 1e-9 <= as_number(row[name]) <= LONGEST_TIME:
+            return f"{name} {row[name]!r}"
+    return None

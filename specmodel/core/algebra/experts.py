@@ -1,0 +1,297 @@
+"""How many distinct experts a pass loads, when tokens route independently and when they do not.
+
+The independent union is Eqs. 8-10 of MoESD [1]_. Measured models load fewer, because the tokens of
+one sequence share experts while the sequences of a batch do not. `routing_correlation` is the
+correlation between two tokens of a sequence in the use of one expert. It can be measured directly,
+and one number per model meets the published unions (`unions.measured_unions`). It holds whatever
+makes tokens alike. Part of that is popularity, which tokens of different sequences share too: it
+makes the union of a whole batch smaller, and loads GPUs unevenly. Where it is told by the spread
+(`routing.rate_of`), the correlation is no less than popularity makes it; beside the popularity of
+each expert, give the correlation that is left.
+
+References
+----------
+.. [1] Z. Huang et al., "MoESD: Unveil Speculative Decoding's Potential for Accelerating Sparse
+   MoE," in Proc. NeurIPS, 2025, arXiv:2505.19645.
+"""
+
+from functools import cache
+
+import numpy as np
+
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import FloatArray, Numeric, check, unwrap
+
+TYPICAL_ROUTING_CORRELATION = 0.18
+"""Assumed when nothing is known [-]: the median of nine models whose routers were measured
+(``cost/data/routing.csv``, and 0.29 of Cohere's)."""
+
+PLAUSIBLE_ROUTING_CORRELATIONS = (0.0, 0.3)
+"""Range of published models [-]."""
+
+PLAUSIBLE_POPULARITY_SPREADS = (0.0, 1.9)
+"""Standard deviation of how often experts are used over its mean, from equal popularity to what the
+least balanced of published deployments ask for [-]."""
+
+MAX_TOKENS_PER_SEQUENCE = 4096
+"""Most tokens of one sequence in a verify pass [token]."""
+
+LONGEST_SEQUENCE = 1e9
+"""Most tokens of one sequence in a pass that the correlated union accepts [token]."""
+
+_MULTIPLIED = 128
+"""Up to so many tokens the factors of the correlated union are multiplied one by one; the
+logarithms of the factors beyond are integrated [token]."""
+
+
+def active_experts(
+    num_tokens: Numeric, num_experts: Numeric, experts_per_token: Numeric
+) -> FloatArray:
+    r"""Return the expected distinct experts that independently routed tokens activate in a layer.
+
+    .. math:: N(t) = E \left(1 - \left(\frac{E - k}{E}\right)^t\right)
+
+    Eq. 8 of MoESD [1]. It is exact for uniformly random subsets of k.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens in the pass, real-valued [token].
+    num_experts, experts_per_token
+        Routed experts of the layer, and how many of them each token uses [-].
+
+    Returns
+    -------
+    FloatArray
+        N(t), from 0 to `num_experts` [-].
+
+    Examples
+    --------
+    >>> active_experts([1, 5, 1000], 64, 8).round(2).tolist()
+    [8.0, 31.17, 64.0]
+    """
+    t = check("num_tokens", num_tokens, minimum=0)
+    E, k = check_experts(num_experts, experts_per_token)
+    return unwrap(np.where(t == 0, 0.0, union(np.where(t == 0, 1.0, t), k, E)))
+
+
+def tokens_per_expert(
+    num_tokens: Numeric, num_experts: Numeric, experts_per_token: Numeric
+) -> FloatArray:
+    r"""Return the mean number of tokens that each activated expert processes.
+
+    .. math:: T_\mathrm{exp} = \frac{t\,k}{N(t)}
+
+    Eq. 10 of MoESD [1].
+
+    Parameters
+    ----------
+    num_tokens, num_experts, experts_per_token
+        As for `active_experts`, tokens above 0 [token] [-].
+
+    Returns
+    -------
+    FloatArray
+        T_exp, at least 1 from one token on [token].
+    """
+    t = check("num_tokens", num_tokens, above=0)
+    E, k = check_experts(num_experts, experts_per_token)
+    return t * k / active_experts(t, E, k)
+
+
+def saturation_tokens(
+    num_experts: Numeric, experts_per_token: Numeric, share: Numeric = 0.95
+) -> FloatArray:
+    r"""Return the tokens from which independently routed tokens activate a share of all experts.
+
+    .. math:: T_\mathrm{thres} = \left\lceil \log_{1-\rho} (1 - \tau) \right\rceil,
+              \qquad \rho = k / E
+
+    Eq. 9 of MoESD [1].
+
+    Parameters
+    ----------
+    num_experts, experts_per_token, share
+        As for `active_experts`, and the share of the experts that counts as full activation [-].
+
+    Returns
+    -------
+    FloatArray
+        T_thres [token].
+
+    Examples
+    --------
+    >>> float(saturation_tokens(64, 8))
+    23.0
+    """
+    E, k = check_experts(num_experts, experts_per_token)
+    tau = check("share", share, above=0, maximum=1 - 1e-12)
+    with np.errstate(divide="ignore"):
+        exact = np.log1p(-tau) / np.log1p(-k / E)
+    return unwrap(np.maximum(np.ceil(exact - 1e-9), 1.0))
+
+
+def expert_use(
+    tokens_per_sequence: Numeric, inclusion: Numeric, routing_correlation: Numeric
+) -> FloatArray:
+    r"""Return the probability that an expert is used by the tokens of one sequence.
+
+    .. math:: 1 - U(s), \qquad U(s) = \prod_{i=0}^{s-1} \frac{(1-p)(1-c) + i c}{(1-c) + i c}
+
+    A beta-binomial law. Each sequence has its own chance X of using the expert, drawn from a Beta
+    distribution with mean p; two of its tokens then correlate by ``c = 1 / (a + b + 1)``, so that
+    ``a = p (1 - c) / c`` and ``b = (1 - p) (1 - c) / c``. The product is ``E[(1 - X)^s]``. A
+    fraction of a token takes that power of the last factor. Factors beyond the 128th, which only
+    prompts have, change slowly: their logarithms are summed by the Euler-Maclaurin formula, which
+    misses the product by less than 1e-13.
+
+    Parameters
+    ----------
+    tokens_per_sequence
+        Tokens of the sequence in the pass, real-valued [token].
+    inclusion
+        Probability that one token uses the expert; k/E where all are equally popular [-].
+    routing_correlation
+        From 0 (independent) to 1 (all tokens use the first one's experts) [-].
+
+    Returns
+    -------
+    FloatArray
+        Probability of use [-].
+
+    Examples
+    --------
+    >>> expert_use([1, 2], 0.25, 0.0).tolist()
+    [0.25, 0.4375]
+    """
+    s = check("tokens_per_sequence", tokens_per_sequence, minimum=0, maximum=LONGEST_SEQUENCE)
+    p = check("inclusion", inclusion, minimum=0, maximum=1)
+    c = check("routing_correlation", routing_correlation, minimum=0, maximum=1)
+    longest = s.max()
+    is_common = p.ndim == c.ndim == 0 and (s.size > 1 or longest > 2)
+    if is_common and bool((s == np.floor(s)).all()):
+        factors = _next_unused(np.arange(1, min(longest, _MULTIPLIED)), p, c)
+        table = np.cumprod([1.0, 1 - p, *factors])
+        unused = table[np.minimum(s, _MULTIPLIED).astype(np.intp)]
+    else:
+        unused = (1 - p) ** np.minimum(s, 1)
+        for i in range(1, int(np.ceil(min(longest, _MULTIPLIED)))):
+            unused = unused * _next_unused(i, p, c) ** np.clip(s - i, 0, 1)
+    if longest > _MULTIPLIED:
+        whole = np.floor(np.maximum(s, _MULTIPLIED))
+        rest = np.maximum(s, _MULTIPLIED) - whole
+        unused = unused * _unused_beyond(whole, p, c) * _next_unused(whole, p, c) ** rest
+    return np.asarray(1 - unused)
+
+
+def correlated_active_experts(
+    batch_size: Numeric,
+    tokens_per_sequence: Numeric,
+    num_experts: Numeric,
+    experts_per_token: Numeric,
+    routing_correlation: Numeric,
+) -> FloatArray:
+    """Return the expected distinct experts of a pass in which tokens of one sequence share experts.
+
+    Parameters
+    ----------
+    batch_size, tokens_per_sequence
+        Sequences in the batch [request], and tokens of each in the pass [token].
+    num_experts, experts_per_token, routing_correlation
+        As for `active_experts` and `expert_use` [-].
+
+    Returns
+    -------
+    FloatArray
+        Active experts; at correlation 0 this is ``active_experts(batch x tokens)`` [-].
+
+    Examples
+    --------
+    >>> correlated_active_experts(1, 4, 128, 8, [0.0, 0.29, 1.0]).round(2).tolist()
+    [29.12, 20.38, 8.0]
+    """
+    B = check("batch_size", batch_size, above=0)
+    E, k = check_experts(num_experts, experts_per_token)
+    of_sequence = E * expert_use(tokens_per_sequence, k / E, routing_correlation)
+    return unwrap(union(B, of_sequence, E))
+
+
+def _next_unused(i: Numeric, p: FloatArray, c: FloatArray) -> FloatArray:
+    """Return the chance that token i leaves an expert unused if the i tokens before it did [-]."""
+    before = np.asarray(i) * c
+    denominator = (1 - c) + before
+    with np.errstate(invalid="ignore"):
+        return np.where(denominator > 0, ((1 - p) * (1 - c) + before) / denominator, 1 - p)
+
+
+def _unused_beyond(s: FloatArray, p: FloatArray, c: FloatArray) -> FloatArray:
+    """Return the chance that an expert unused so far stays so from the 128th token to number s [-].
+
+    A sum of g(i) from m to n - 1 is the integral from m - 1/2 to n - 1/2, less 1/24 of the growth
+    of g' in between, plus 7/5760 of the growth of g'''. Here g is the logarithm of `_next_unused`,
+    which is smooth in the logarithm of i.
+    """
+    first, last = np.log(_MULTIPLIED - 0.5), np.log(s - 0.5)
+    half, middle = (last - first) / 2, (last + first) / 2
+    total = np.zeros(np.broadcast_shapes(s.shape, p.shape, c.shape))
+    with np.errstate(divide="ignore", invalid="ignore"):  # an expert that every token uses
+        for node, weight in zip(*_quadrature(), strict=True):
+            i = np.exp(middle + half * node)
+            used = p * (1 - c) / ((1 - c) + i * c)
+            total = total + weight * half * i * np.log1p(-used)
+        ends = np.array([_MULTIPLIED - 0.5, 0.0]).reshape(2, *(1,) * total.ndim)
+        ends = ends + np.stack([np.zeros_like(total), np.broadcast_to(s - 0.5, total.shape)])
+        with_use, of_all = (c / (x * (1 - c) + ends * c) for x in (1 - p, np.ones(())))
+        slope = (with_use - of_all) / 24 - (with_use**3 - of_all**3) * (2 * 7 / 5760)
+        total = total - (slope[1] - slope[0])
+        return np.where(p < 1, np.exp(np.minimum(total, 0.0)), np.where(c > 0, np.exp(total), 0.0))
+
+
+def check_experts(
+    num_experts: Numeric, experts_per_token: Numeric
+) -> tuple[FloatArray, FloatArray]:
+    """Return both counts as arrays; raise an InputError if they cannot be used.
+
+    Parameters
+    ----------
+    num_experts, experts_per_token
+        Experts in all, E, and those that the router chooses for a token, k, any shape [-].
+
+    Returns
+    -------
+    tuple of FloatArray
+        E and k [-].
+    """
+    E = check("num_experts", num_experts, minimum=1)
+    k = check("experts_per_token", experts_per_token, above=0)
+    if (k > E).any():
+        expected = f"at most num_experts = {abs(np.min(E)):g}"
+        raise InputError("experts_per_token", experts_per_token, expected)
+    return E, k
+
+
+def union(count: FloatArray, each: FloatArray, E: FloatArray) -> FloatArray:
+    r"""Return the expected union of `count` independent draws of `each` of E members.
+
+    .. math:: E \left(1 - \left(1 - \frac{\mathrm{each}}{E}\right)^\mathrm{count}\right)
+
+    Parameters
+    ----------
+    count
+        Draws, any shape [-].
+    each, E
+        Expected members of one draw, and members in all [-].
+
+    Returns
+    -------
+    FloatArray
+        Expected distinct members [-].
+    """
+    with np.errstate(divide="ignore"):
+        return -E * np.expm1(count * np.log1p(-each / E))
+
+
+@cache
+def _quadrature() -> tuple[FloatArray, FloatArray]:
+    """Return nodes and weights of Gauss-Legendre quadrature, which few passes need."""
+    return np.polynomial.legendre.leggauss(32)

@@ -1,0 +1,110 @@
+"""Dtypes of weights, caches and arithmetic: their sizes, names, and whose kernels read them."""
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.files import toml_tables
+
+Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
+"""Dtypes of arithmetic."""
+
+BYTES_PER_ELEMENT: dict[str, float] = {
+    "fp32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "fp8_block": (8 + 32 / 128**2) / 8,
+    "mxfp8": 8.25 / 8,
+    "int8": 1.0,
+    **{f"int8_g{size}": (8 + 16 / size) / 8 for size in (128, 64, 32)},
+    "fp4": 4.5 / 8,
+    "mxfp4": 4.25 / 8,
+    "int4": (4 + 20 / 128) / 8,
+    **{f"int4_g{size}": (4 + 16 / size) / 8 for size in (128, 64, 32, 16)},
+}
+"""Size of one element with its share of the scales [B]: fp4 (NVFP4) has 8 bits for each 16
+elements, mxfp4 and mxfp8 8 for each 32, int4 16 and a 4-bit zero point for each 128; int4_g128
+and the like have 16 bits for each group of so many, and no zero points; fp8_block has 32 for
+each block of 128 x 128. Scales of fp8 and int8 by tensor or channel, at most 0.1 %, are left
+out."""
+
+_GROUPED = {name: name.partition("_g")[0] for name in BYTES_PER_ELEMENT if "_g" in name}
+_KERNELS = {"fp8_block": "fp8", "mxfp8": "fp8", **_GROUPED}
+"""Dtypes that differ from another one only in how many elements share a scale, and that one."""
+
+_WITH_FP8 = {"mxfp4": "mxfp4_fp8", "int4": "int4_fp8"}
+"""Weights of four bits that some kernels widen to 8 bits, and the name of such kernels' fits."""
+
+if TYPE_CHECKING:
+    StorageDtype: TypeAlias = str
+    FitDtype: TypeAlias = str
+else:
+    StorageDtype = Literal[tuple(BYTES_PER_ELEMENT)]
+    """Dtypes of weights and caches, the keys of `BYTES_PER_ELEMENT`."""
+    FitDtype = Literal[(*BYTES_PER_ELEMENT, *_WITH_FP8.values())]
+    """Dtypes that fits are named by: of weights or caches, with 8 bits of activations where others
+    are usual."""
+
+_TABLES: dict[str, dict[str, Any]] = toml_tables(Path(__file__).parent / "data/dtypes.toml")
+_OF_GGUF: dict[str, str] = _TABLES["gguf"]
+_OTHER_NAMES: dict[str, str] = _TABLES["other_names"] | _OF_GGUF
+_MET_BY: dict[str, list[str]] = _TABLES["met_by"]
+NEXT_WIDER: dict[str, list[str]] = _TABLES["next_wider"]
+"""What a GPU that has no peak for a dtype computes in, first the narrowest."""
+
+ARITHMETIC_BITS = {
+    name: 4 if size < 1 else int(8 * size) for name, size in BYTES_PER_ELEMENT.items()
+}
+"""Width of the arithmetic on a dtype, scales aside [-]."""
+
+
+def kernel_dtype(dtype: str) -> str:
+    """Return the dtype whose kernels read a dtype, which differs in the size of groups only."""
+    return _KERNELS.get(dtype, dtype)
+
+
+@cache
+def names_of_fits(stored: str, arithmetic: str | None = None) -> tuple[str, ...]:
+    """Return the names under which kernels of some dtypes may be fitted, the best first.
+
+    These are the stored dtype and the one whose kernels read it, or another name where weights of
+    four bits meet arithmetic in fp8.
+
+    Examples
+    --------
+    >>> names_of_fits("int4_g32", "bf16"), names_of_fits("mxfp4", "fp8")
+    (('int4_g32', 'int4'), ('mxfp4_fp8',))
+    """
+    kernels = kernel_dtype(stored)
+    if arithmetic == "fp8" and kernels in _WITH_FP8:
+        return (_WITH_FP8[kernels],)
+    return tuple(dict.fromkeys((stored, kernels)))
+
+
+def check_dtype(argument: str, dtype: object) -> str:
+    """Return the name here of a dtype; else say which are known. Activations have no groups."""
+    is_of_activations = argument == "activation_dtype"
+    groups = {"mxfp4", *_KERNELS} if is_of_activations else set()
+    known = [name for name in BYTES_PER_ELEMENT if name not in groups]
+    told = ", ".join("nvfp4 (fp4)" if name == "fp4" else name for name in known)
+    name = dtype.lower().replace("-", "_") if isinstance(dtype, str) else ""
+    ours = _OTHER_NAMES.get(name, name)
+    ours = kernel_dtype(ours) if is_of_activations else ours
+    if ours in known:
+        return ours
+    raise InputError(argument, dtype, f"one of {told}; of GGUF's {', '.join(_OF_GGUF)}")
+
+
+def is_of_gguf(dtype: object, *, by_size: bool) -> bool:
+    """Tell whether a dtype is named as llama.cpp does, or `by_size` is of the size of one there."""
+    return str(dtype).lower() in (*_OF_GGUF, *(_OF_GGUF.values() if by_size else ()))
+
+
+def check_activations(argument: str, activations: str, weights: str) -> None:
+    """Refuse activations of a dtype that no kernel multiplies with quantised weights of another."""
+    met = _MET_BY.get(kernel_dtype(weights), (activations,))
+    if activations not in met:
+        expected = f"one of {', '.join(met)}: no kernel multiplies {activations} with {weights}"
+        raise InputError(argument, activations, f"{expected} weights")

@@ -1,0 +1,351 @@
+"""Frozen records read from TOML and JSON files, with errors that name the file, key and value.
+
+Records are msgspec's structs, which Python code builds as they are. Users' files are checked at the
+door, `build`, by the types and bounds of the fields.
+"""
+
+import io
+import re
+from collections.abc import Callable, Mapping
+from copy import copy
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
+
+import numpy as np
+import tomli
+from msgspec import NODEFAULT, Struct, ValidationError, convert
+from msgspec.structs import FieldInfo, fields, force_setattr
+
+from specmodel.core.base.errors import InputError, nearest
+from specmodel.core.base.files import check_readable, parsed_json, refusing, toml_tables
+from specmodel.core.base.naming import found_path, known_name
+from specmodel.core.base.units import FloatArray
+
+MAX_FILE_BYTES = 4_000_000
+"""Largest profile or configuration file that is read [B]."""
+MOST_CHARACTERS = 100
+"""Longest name of a record, which stands in a line of answers [-]."""
+
+
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+"""Types by the names that msgspec gives them, as errors call them."""
+
+
+class Record(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
+    """Base of every record: frozen; from files, strict types, no unknown keys, finite numbers."""
+
+    hidden: ClassVar[tuple[str, ...]] = ()
+    """Fields that are no part of what a copy of the record holds or shows."""
+
+    def with_changes(self, argument: str, changes: Mapping[str, object]) -> Self:
+        """Return a validated copy with fields replaced, by names that are dotted for nested tables.
+
+        Errors carry `argument` before the name of the field that is unknown or does not fit.
+        """
+        if not changes:
+            return self
+        data = as_table(self)
+        for key, value in changes.items():
+            *tables, leaf = key.split(".")
+            table: Any = data
+            for name in tables:
+                table = table.get(name)
+                if not isinstance(table, dict):
+                    raise InputError(f"{argument}.{key}", value, f"a field: {nearest(name, data)}")
+            table[leaf] = value
+        return build(type(self), data, argument)
+
+
+RecordType = TypeVar("RecordType", bound=Record)
+StructType = TypeVar("StructType", bound=Struct)
+
+
+def field_names(cls: type[Struct]) -> tuple[str, ...]:
+    """Return the names of the fields of a record."""
+    return cls.__struct_fields__
+
+
+def as_table(
+    record: Struct, keeps: Callable[[FieldInfo, object], bool] | None = None
+) -> dict[str, Any]:
+    """Return a record as a table of a file: nested dicts of the fields that are kept, not hidden.
+
+    Parameters
+    ----------
+    record
+        The record.
+    keeps
+        Whether a field with its value is kept, in nested records too; by default each is.
+    """
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Struct):
+            return as_table(value, keeps)
+        if isinstance(value, Mapping):
+            return {key: plain(inner) for key, inner in value.items()}
+        return type(value)(map(plain, value)) if isinstance(value, list | tuple) else value
+
+    values = {name: getattr(record, name) for name in field_names(type(record))}
+    if keeps is not None:
+        values = {f.name: values[f.name] for f in fields(record) if keeps(f, values[f.name])}
+    config = record.__struct_config__
+    kind = {config.tag_field: config.tag} if config.tag_field else {}
+    hidden = record.hidden if isinstance(record, Record) else ()
+    return kind | {name: plain(value) for name, value in values.items() if name not in hidden}
+
+
+def unchecked(record: StructType, changes: Mapping[str, object]) -> StructType:
+    """Return a copy with fields replaced by what no file may have, such as arrays of draws."""
+    copied = copy(record)
+    for name, value in changes.items():
+        force_setattr(copied, name, value)
+    return copied
+
+
+def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
+    """Return a record from a mapping of its fields; an error names the first that is at fault.
+
+    Parameters
+    ----------
+    cls, data
+        The class of the record, and its fields by name, as read from TOML or JSON.
+    argument
+        What an error calls the record, such as "target".
+    """
+    try:
+        record = convert(data, cls)
+    except ValidationError as error:
+        raise _fault(cls, data, error, argument) from None
+    except UnicodeEncodeError as error:
+        raise InputError(argument, error.object, "texts in UTF-8") from None
+    name = getattr(record, "name", "")
+    is_line = not any(character < " " or "\x7f" <= character <= "\x9f" for character in name)
+    if len(name) > MOST_CHARACTERS or not is_line:
+        expected = f"at most {MOST_CHARACTERS} characters, and no line breaks or the like"
+        raise InputError(_joined(argument, "name"), name, expected)
+    return record
+
+
+def is_path(name: str | Path, argument: str = "name") -> bool:
+    """Return whether what the user typed means a file, by a slash or a suffix, and not a name."""
+    if isinstance(name, Path):
+        return True
+    if not isinstance(name, str):
+        raise InputError(argument, name, "a record, a name or a path")
+    return "/" in name or "\\" in name or name.endswith((".toml", ".json"))
+
+
+@cache
+def list_names(folder: Path) -> tuple[str, ...]:
+    """Return the names of the records that ship in a folder, sorted."""
+    return tuple(sorted(path.stem for path in folder.iterdir() if path.suffix == ".toml"))
+
+
+def find_file(name: str | Path, folder: Path, argument: str) -> Path:
+    """Return the file of a record that ships in a folder, or a path as given, file or not."""
+    names = list_names(folder)
+    if is_path(name, argument):
+        return found_path(str(name), names, argument)
+    found = known_name(str(name), names, argument)
+    if found is None:
+        near = nearest(str(name), names)
+        own = f"a TOML of your own, as specmodel list {near.partition(',')[0]} prints one"
+        raise InputError(argument, name, f"a known name such as {near}, or the path of {own}")
+    return folder / f"{found}.toml"
+
+
+def load(cls: type[RecordType], name: str | Path, folder: Path, argument: str) -> RecordType:
+    """Return the record of a name that ships in a folder, or of the TOML file at a path."""
+    path = find_file(name, folder, argument)
+    if is_path(name):
+        return build(cls, read_mapping(path, argument), f"{argument} {name}")
+    record: RecordType = _shipped(cls, path, argument)
+    return record
+
+
+@cache
+def _shipped(cls: type[Record], path: Path, argument: str) -> Any:
+    return build(cls, toml_tables(path), argument)
+
+
+def toml_text(record: Struct, table: str = "") -> str:
+    """Return a record as TOML, without fields that are None and empty tables.
+
+    With `table`, the dotted name of the table that it becomes, fields at their default are left out
+    too.
+    """
+
+    def is_told(field: FieldInfo, value: object) -> bool:
+        made = field.default if field.default_factory is NODEFAULT else field.default_factory()
+        return value is not None and (not table or bool(value != made))
+
+    head = ["", f"[{table}]"] if table else []
+    return "\n".join(head + _toml_lines(as_table(record, is_told), f"{table}." if table else ""))
+
+
+def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
+    is_bare = re.compile("[A-Za-z0-9_-]+").fullmatch
+    named = {key if is_bare(key) else _json(key): value for key, value in data.items()}
+    plain = {key: value for key, value in named.items() if not _is_table(value)}
+    lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
+    for key, value in named.items():
+        if isinstance(value, dict) and value:
+            nested = _toml_lines(value, f"{prefix}{key}.")
+            has_own = any(not isinstance(inner, dict) for inner in value.values())
+            lines += ["", f"[{prefix}{key}]", *nested] if has_own else nested
+        elif _is_table(value):
+            for item in value:
+                lines += ["", f"[[{prefix}{key}]]", *_toml_lines(item, f"{prefix}{key}.")]
+    return lines
+
+
+def _is_table(value: object) -> bool:
+    """Return whether a value is a table, or an array of tables."""
+    if isinstance(value, list | tuple):
+        return bool(value) and all(isinstance(item, dict) for item in value)
+    return isinstance(value, dict)
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e6:
+        return f"{value:.1f}"
+    return f"{value:.15g}" if isinstance(value, float) else _json(value)
+
+
+def _json(value: object) -> str:
+    import json  # which records that ship do not need
+
+    return json.dumps(value, ensure_ascii=False)
+
+
+def read_mapping(path: Path, argument: str) -> dict[str, Any]:
+    """Return the top-level table of a TOML file, or of a JSON file by its suffix."""
+    kind = "JSON" if path.suffix == ".json" else "TOML"
+    text = read_text(path, argument, kind)
+    try:
+        data = parsed_json(text) if kind == "JSON" else tomli.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(argument, str(path), f"well-formed {kind} ({error})") from None
+    if not isinstance(data, dict):
+        raise InputError(argument, str(path), f"a {kind} object at the top level")
+    return data
+
+
+def read_numbers(path: Path, argument: str) -> FloatArray:
+    """Return the numbers of a text, between white space, commas or JSON brackets [-]."""
+    words = read_text(path, argument, "text").translate(str.maketrans("[],", "   ")).split()
+    if not words:
+        raise InputError(argument, str(path), "at least one number")
+    try:
+        return np.array([float(word.encode("ascii")) for word in words])
+    except ValueError as error:
+        raise InputError(argument, str(path), f"numbers only ({error})") from None
+
+
+def read_text(path: Path, argument: str, kind: str) -> str:
+    """Return a small text in UTF-8; `kind` says in errors what it should have been."""
+    check_readable(path, argument, kind)
+    with refusing(path, argument, f"a readable {kind} file"), path.open("rb") as file:
+        content = file.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        limit = f"a {kind} file of at most {MAX_FILE_BYTES / 1e6:g} MB"
+        raise InputError(argument, str(path), limit)
+    try:
+        return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()
+    except UnicodeDecodeError:
+        raise InputError(argument, str(path), f"a {kind} file in UTF-8") from None
+
+
+def _fault(cls: type[Record], value: Any, error: ValidationError, argument: str) -> InputError:
+    """Return the fault that msgspec found, with the name and value of what is at fault."""
+    message, _, place = str(error).removesuffix("`").partition(" - at `")
+    kind, name = _chosen(cls, value), argument
+    for step in re.findall(r"\w+|\.\.\.", place.partition("$")[2]):
+        key, inner = _part(kind, value, step)
+        value = value.get(key) if isinstance(value, Mapping) else value[key]
+        kind, of = _chosen(inner, value), kind
+        name = f"{name}[{key}]" if isinstance(key, int) else _joined(name, key)
+    if place.startswith("key"):
+        kind = get_args(kind)[0]
+        key = next(key for key in value if not _fits(key, kind))
+        return InputError(_joined(name, key), value[key], f"one of {', '.join(get_args(kind))}")
+    if isinstance(cause := error.__cause__, InputError):
+        return InputError(_joined(name, cause.argument), cause.value, cause.expected)
+    if message.startswith("Invalid value"):  # of the field that tells kinds of records apart
+        return InputError(name, value, " or ".join(_kinds(of)))
+    if get_origin(kind) is Literal:
+        return InputError(name, value, " or ".join(map(str, get_args(kind))))
+    if message.startswith("Object"):
+        return _wrong_keys(kind, value, message, name)
+    if "out of range" in message:
+        return InputError(name, value, "a number in range")
+    _, types, bounds = message.partition(", got")[0].split("`")
+    words = (_WORDS[each] for each in types.split(" | ") if each != "null")
+    return InputError(name, value, " or ".join(words) + bounds)
+
+
+def _wrong_keys(kind: Any, table: Mapping[str, Any], message: str, name: str) -> InputError:
+    """Return the fault of a table with a key that is unknown, or without some that it needs."""
+    if get_origin(kind) is not None:  # a union of records
+        return InputError(_joined(name, "kind"), None, " or ".join(_kinds(kind)))
+    lacking = [field.name for field in fields(kind) if field.required and field.name not in table]
+    if "unknown" not in message:
+        if len(lacking) > 1:
+            return InputError(name, None, f"these fields to be given: {', '.join(lacking)}")
+        return InputError(_joined(name, lacking[0]), None, "this field to be given")
+    key = message.split("`")[1]
+    known = [each for each in field_names(kind) if each not in kind.hidden]
+    also = f"; not given: {', '.join(lacking)}" if len(lacking) > 1 else ""
+    return InputError(_joined(name, key), table[key], f"a known field: {nearest(key, known)}{also}")
+
+
+def _joined(*names: object) -> str:
+    return ".".join(str(name) for name in names if name != "")
+
+
+def _part(kind: Any, value: Any, step: str) -> tuple[Any, Any]:
+    """Return the key or index, and the type, of a step of the way to a fault."""
+    if isinstance(kind, type) and issubclass(kind, Record):
+        return step, next(field.type for field in fields(kind) if field.name == step)
+    inner = get_args(kind)
+    if step == "...":  # which stands for any key
+        return next(key for key in value if not _fits(value[key], inner[1])), inner[1]
+    if not step.isdecimal():  # which tells kinds of records apart
+        return step, str
+    index = int(step)
+    return index, inner[0 if get_origin(kind) is list or ... in inner else index]
+
+
+def _chosen(kind: Any, value: object) -> Any:
+    """Return the type that a value is meant to be of; of a union, the record of its kind."""
+    if get_origin(kind) is Annotated:
+        return _chosen(get_args(kind)[0], value)
+    if get_origin(kind) in (Union, UnionType):
+        some = [one for one in get_args(kind) if one is not NoneType]
+        own = value.get("kind") if isinstance(value, Mapping) else None
+        named = [one for one in some if own and one.__struct_config__.tag == own]
+        chosen = named or some
+        return _chosen(chosen[0], value) if len(chosen) == 1 else kind
+    return kind
+
+
+def _kinds(union: Any) -> list[str]:
+    """Return the names by which records of a union are told apart."""
+    return sorted(one.__struct_config__.tag for one in get_args(union) if one is not NoneType)
+
+
+def _fits(value: object, kind: Any) -> bool:
+    try:
+        convert(value, kind)
+    except ValidationError:
+        return False
+    return True

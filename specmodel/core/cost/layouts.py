@@ -1,0 +1,133 @@
+"""How many GPUs a deployment needs: the fewest that hold it and some requests, as degrees."""
+
+import math
+from typing import Any
+
+from msgspec.structs import replace
+
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import format_si
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.memory import MemoryUse
+from specmodel.core.layers.batch import SINGLE_GPU
+
+HELD = (32, 1024)
+"""Requests that a layout must hold beside weights and drafter, and the tokens of each [token]."""
+_VERIFIED = 4
+"""Tokens of a step whose recurrent states are counted too [token]."""
+_SIZES = (1, 2, 4, 8)
+_COUNTS = (*_SIZES, *(8 * nodes for nodes in (2, 3, 4, 6, 8, 12, 16)))
+"""GPUs that are tried, several nodes of eight where one is too small."""
+
+Degrees = dict[str, Any]
+
+
+def smallest_layout(deployment: Deployment, held: tuple[int, int] = HELD) -> Degrees:
+    """Return the degrees of the fewest GPUs that hold a deployment, whatever its layout.
+
+    GPUs are 1, 2, 4 or 8 over which all matrices are cut, then nodes of eight that each have a
+    replica of all but the experts, which are spread over as many GPUs as they allow. Held are
+    weights, drafter and requests, each of some tokens; an InputError says how many GPUs would do if
+    no layout holds them.
+
+    Examples
+    --------
+    >>> from specmodel import deploy
+    >>> smallest_layout(deploy(target="mixtral-8x7b", hardware="h100_sxm")[0])
+    {'tensor_parallel': 2}
+    """
+    requests, tokens = held
+    memory = MemoryUse(deployment, tokens, _VERIFIED)
+    weights = deployment.target.weight_bytes(SINGLE_GPU)
+    for count in _COUNTS:
+        degrees = _degrees(deployment, count)
+        laid = None if weights > count * memory.capacity_bytes else _laid(deployment, degrees)
+        if laid and replace(memory, deployment=laid).max_batch_size >= requests:
+            return degrees
+    raise _too_small(deployment, held)
+
+
+def layout_of(deployment: Deployment, num_gpus: int) -> Degrees:
+    """Return the parallel degrees of `num_gpus` GPUs; an InputError if the model forbids them.
+
+    >>> from specmodel import deploy
+    >>> layout_of(deploy(target="deepseek-v3", hardware="h100_sxm")[0], 16)
+    {'tensor_parallel': 8, 'data_parallel': 2, 'expert_parallel': 16}
+    """
+    degrees = _degrees(deployment, num_gpus)
+    replace(deployment, **(_ONE_GPU | degrees))  # refuses what does not do
+    return degrees
+
+
+def layouts_of(deployment: Deployment) -> list[Degrees]:
+    """Return the layouts of the GPUs of a deployment, whether they hold it or not.
+
+    Matrices are cut over some GPUs of a node, the others have replicas of all but the experts;
+    experts are cut likewise over all GPUs, or spread over them whole.
+
+    Examples
+    --------
+    >>> from specmodel import deploy
+    >>> for degrees in layouts_of(deploy(target="mixtral-8x7b", hardware="h100_sxm",
+    ...                                  tensor_parallel=2)[0]):
+    ...     print(*degrees.values())
+    2 1 1
+    2 1 2
+    1 2 1
+    1 2 2
+    """
+    count, found = deployment.layout.num_gpus, []
+    groups = (1, count) if deployment.target.is_moe and count > 1 else (1,)
+    for tensor in (size for size in reversed(_SIZES) if count % size == 0):
+        for expert in groups:
+            degrees = Degrees(zip(_ONE_GPU, (tensor, count // tensor, expert), strict=True))
+            found += [degrees] if _laid(deployment, degrees) else []
+    return found
+
+
+def holds(deployment: Deployment, tokens: int = HELD[1]) -> bool:
+    """Return whether a layout holds weights, drafter and a request of so many tokens [token]."""
+    return bool(MemoryUse(deployment, tokens, _VERIFIED).max_batch_size >= 1)
+
+
+def num_gpus(degrees: Degrees) -> int:
+    """Return the number of GPUs of some parallel degrees; no degrees mean 1 [-]."""
+    return int(degrees.get("tensor_parallel", 1) * (degrees.get("data_parallel") or 1))
+
+
+_ONE_GPU: Degrees = {"tensor_parallel": 1, "data_parallel": None, "expert_parallel": 1}
+
+
+def _degrees(deployment: Deployment, num_gpus: int) -> Degrees:
+    """Return the parallel degrees of `num_gpus` GPUs, {} for one."""
+    if num_gpus <= 8 or num_gpus % 8 or not deployment.target.is_moe:
+        return {"tensor_parallel": num_gpus} if num_gpus > 1 else {}
+    groups = math.gcd(num_gpus, deployment.target.num_experts)
+    return {"tensor_parallel": 8, "data_parallel": num_gpus // 8, "expert_parallel": groups}
+
+
+def _laid(deployment: Deployment, degrees: Degrees) -> Deployment | None:
+    """Return the deployment with some degrees, None if the model or the links forbid them."""
+    try:
+        return replace(deployment, **(_ONE_GPU | degrees))
+    except InputError:
+        return None
+
+
+def _too_small(deployment: Deployment, held: tuple[int, int]) -> InputError:
+    """Return the error to raise where no number of GPUs holds the model and its requests.
+
+    It says how much memory is needed, how many GPUs have that, and the most that can share it.
+    """
+    requests, tokens = held
+    memory = MemoryUse(replace(deployment, **_ONE_GPU), tokens, _VERIFIED)
+    needed = float(memory.total_bytes(requests))
+    gpu, usable = deployment.hardware, memory.capacity_bytes
+    sizes = [count for count in _COUNTS if _laid(deployment, _degrees(deployment, count))]
+    most = f"; at most {max(sizes)} of them can share it" if sizes else ""
+    expected = (
+        f"GPUs that hold {deployment.target.name}, its drafter and {requests} requests of"
+        f" {tokens:,} tokens: {format_si(needed, 'B')}, of which {gpu.name} takes"
+        f" {format_si(usable, 'B')}, so that {math.ceil(needed / usable)} would do{most}"
+    )
+    return InputError("hardware", gpu.name, expected)

@@ -1,0 +1,232 @@
+"""Seconds of a prompt's prefill, and how much of it steps carry for other requests."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from specmodel.core.base.units import FloatArray, Numeric, check
+from specmodel.core.cost.blocks import Cuts
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.latency import KernelErrors, draft_pass, launched, target_pass
+from specmodel.core.cost.passes import PassTime
+from specmodel.core.drafters.passes import Part
+from specmodel.core.layers.batch import SequenceGroup, sequence_group
+from specmodel.core.machines.engine import Hiding
+from specmodel.core.machines.hardware import HardwareProfile
+from specmodel.core.models.architecture import Architecture
+
+
+def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
+    """Return the time of the pass that prefills one whole prompt on each replica.
+
+    The union of experts follows the law of `experts.expert_use`, which was met at up to 16 tokens
+    of a sequence. That 8,192 tokens leave a third of 256 experts unused, at the typical
+    correlation, is an extrapolation; it hardly moves the time, which is arithmetic by then, except
+    where experts are spread over GPUs, whose load is less even: 10 % of a pass.
+
+    Engines cut longer prompts into chunks, usually of 8,192 tokens, each a group of sequences of
+    `target_pass` with what came before as context. Two chunks of a prompt of 16,384 take 1 % longer
+    than one pass (dense), 3 % (MoE) or 6 % (latent attention, which makes keys and values of the
+    first chunk anew), eight chunks of 65,536 take 2, 4 and 14 %.
+
+    Parameters
+    ----------
+    deployment, prompt_length
+        What runs where, and the tokens of the prompt [token].
+    """
+    tokens = check("prompt_length", prompt_length, minimum=1)
+    return waiting(deployment, read_by_target(deployment, (whole_prompts(deployment, tokens),)))
+
+
+def read_by_target(
+    deployment: Deployment, prompts: tuple[SequenceGroup, ...], beside: Numeric = 0.0
+) -> PassTime:
+    """Return the target's pass over prompts, launched with `beside` further tokens.
+
+    vLLM's whole graphs hold steps in which all requests decode alike; with prompts a pass runs from
+    graphs in pieces up to the same number of tokens, and above from none. What SGLang does with
+    prompts is not told by its limit, which counts requests.
+    """
+    read = _sustained(deployment, target_pass(deployment, prompts))
+    return _launched(deployment, read, deployment.target, prompts, beside)
+
+
+class Prompt(NamedTuple):
+    """Passes that read a prompt on each replica.
+
+    `alone` is that of the target, host apart, and `by_drafter` that of the drafter, None if nothing
+    of it is on the GPU; `added` is what the prompt adds to a decode step.
+    """
+
+    alone: PassTime
+    added: PassTime
+    by_drafter: PassTime | None
+
+
+def prompt_read(
+    deployment: Deployment, points: Mapping[str, FloatArray], errors: KernelErrors | None
+) -> Prompt:
+    """Return what reads a prompt beside decode steps at points, `errors` as of `step_times`."""
+    prompts = (whole_prompts(deployment, points["prompt_length"]),)
+    alone, draft = read_by_target(deployment, prompts), read_by_drafter(deployment, prompts)
+    if errors:
+        alone = alone.scaled(errors.verify, errors.deployment)
+        draft = draft.scaled(errors.draft, errors.deployment) if draft else None
+    return Prompt(alone, _added_at(deployment, points, errors), draft)
+
+
+def added_by_prompts(
+    deployment: Deployment,
+    prompts: tuple[SequenceGroup, ...],
+    decoding: SequenceGroup,
+    beside: Numeric = 0.0,
+    errors: KernelErrors | None = None,
+) -> PassTime:
+    """Return what prompts add to a pass over sequences that decode, `errors` as of `step_times`.
+
+    Engines read both in one pass, whose weights are read once: 64 requests of Qwen3-30B on one H200
+    take 3 ms longer with a prompt of 256 tokens, which alone takes 23 (vLLM 0.24,
+    ``results/h200_vllm``). SGLang reads prompts in passes of their own. Launches are those of
+    `read_by_target`, with so many tokens `beside`.
+    """
+    if deployment.reads_prompts_apart:
+        read = read_by_target(deployment, prompts, beside)
+        return read.scaled(errors.verify, errors.deployment) if errors else read
+    both = _sustained(deployment, target_pass(deployment, (*prompts, decoding)))
+    both = _launched(deployment, both, deployment.target, prompts, beside)
+    alone = target_pass(deployment, decoding)
+    if errors:
+        both, alone = (each.scaled(errors.forward, errors.deployment) for each in (both, alone))
+    return PassTime.of(both.gpu_time - alone.gpu_time, both.host_time, both.launch_time)
+
+
+def added_time(added: PassTime, plain_time: FloatArray, hides_host: Hiding) -> FloatArray:
+    """Return what a prompt adds to a decode step, beside which the host launches both [s]."""
+    if hides_host == "none":
+        return added.total_time
+    both = PassTime.of(plain_time + added.gpu_time, 0.0, added.launch_time)
+    return both.waiting().total_time - plain_time
+
+
+def _added_at(
+    deployment: Deployment, points: Mapping[str, FloatArray], errors: KernelErrors | None
+) -> PassTime:
+    """Return what a prompt adds to a decode step, in blocks of many points."""
+    names = ("batch_size", "context_length", "prompt_length")
+
+    def of(requests: FloatArray, context: FloatArray, tokens: FloatArray) -> PassTime:
+        decoding = SequenceGroup(batch_size=requests, context_length=context)
+        prompts = (whole_prompts(deployment, tokens),)
+        return added_by_prompts(deployment, prompts, decoding, errors=errors)
+
+    arrays = [points[name] for name in names]
+    cuts = Cuts(np.broadcast_shapes(*map(np.shape, arrays)))
+    if errors or not cuts.shape:
+        return of(*arrays)
+    parts = ("gpu_time", "host_time", "launch_time")
+
+    def of_block(block: slice) -> dict[str, FloatArray]:
+        added = of(*(cuts.cut(array, block) for array in arrays))
+        return {name: getattr(added, name) for name in parts}
+
+    return PassTime.of(**cuts.whole(of_block))
+
+
+def _sustained(deployment: Deployment, read: PassTime) -> PassTime:
+    """Return a pass over prompts at the clock that the GPU sustains in long arithmetic.
+
+    Kernels are timed alone, for less time than it takes a GPU to find that they draw too much.
+    """
+    target = deployment.target
+    dtype = target.expert_activation_dtype or target.activation_dtype
+    kept = deployment.hardware.sustained(dtype)
+    if kept == 1:
+        return read
+    computing = sum((stack.times.compute_time.sum(axis=0) for stack in read.stacks), np.zeros(()))
+    return read.scaled({}, 1 + (1 / kept - 1) * np.minimum(computing / read.gpu_time, 1.0))
+
+
+def read_by_drafter(deployment: Deployment, prompts: tuple[SequenceGroup, ...]) -> PassTime | None:
+    """Return the pass in which a drafter reads prompts, None where nothing of it is on the GPU.
+
+    Heads read them as well, for the keys and values of their own layers: vLLM 0.24 and SGLang run
+    the first pass over all tokens of the target's (of several modules, the first is counted), and
+    block drafters make their context of all. The host takes no time for it, as it launches that
+    pass for the draft anyway. ``calibration/under_load.py pairs`` has what tells for it.
+    """
+    drafter = deployment.drafter
+    if drafter.is_lookup:
+        return None
+    model, first = drafter.architectures[0], drafter.idle_pass
+    part: Part = "context" if first.part == "context" else "layers"
+    read = draft_pass(deployment, model, prompts, part, host_passes=0.0)
+    return _launched(deployment, read, model, prompts, 0.0)
+
+
+def _launched(
+    deployment: Deployment,
+    read: PassTime,
+    model: Architecture,
+    prompts: tuple[SequenceGroup, ...],
+    beside: Numeric,
+) -> PassTime:
+    limit = deployment.graph_limit
+    if limit is None or limit.unit != "token":
+        return read
+    tokens = sum((p.batch_size * p.tokens_per_sequence for p in prompts), np.asarray(beside))
+    return launched(deployment, read, tokens, tokens, in_pieces=model, is_prompt=True)
+
+
+def whole_prompts(deployment: Deployment, tokens: Numeric) -> SequenceGroup:
+    """Return one prompt of `tokens` tokens for each replica."""
+    replicas = deployment.layout.replicas
+    return sequence_group(batch_size=replicas, tokens_per_sequence=tokens, logits_per_sequence=1)
+
+
+def waiting(deployment: Deployment, time: PassTime) -> PassTime:
+    """Return a pass with only the host time that the GPU waits for."""
+    return time if deployment.engine.hides_host == "none" else time.waiting()
+
+
+def carried_prefill(
+    deployment: Deployment, points: Mapping[str, FloatArray], prefill_time: FloatArray | float
+) -> FloatArray:
+    """Return the prefill of other requests that a plain step carries, for one token of each [s].
+
+    In steady state, every request of a replica ends once in the time in which any of them makes its
+    ``output_length`` tokens, and another takes its place. While it decodes, a request therefore
+    sees the prompts of the other ``batch_size - 1`` prefilled once each; its own came before its
+    first token. A step that makes several tokens a request carries that many times as much.
+    Replicas with data-parallel attention prefill side by side. Fitted to published decode times of
+    whole engines, the coefficient is 0.90 to 1.03; 1 is taken. A prompt is taken to wait for no
+    other, and a step with a chunk of a prompt to take as long as both apart.
+
+    In ``lockstep``, equal requests are sent together and end together. Of a batch of B whose
+    prompts are prefilled k at a time, the first k see B - k prompts after their own first token,
+    the last ones none: (B - k) / 2 in the mean. Engines that prefill before they decode, as SGLang,
+    stay so from wave to wave. Where prompts are prefilled beside, it holds for the first wave:
+    requests then start, and end, k each step, and later ones see all others but those k.
+    """
+    requests = deployment.layout.requests_of_replica(points["batch_size"])
+    at_once = np.maximum(step_tokens(deployment.hardware) / points["prompt_length"], 1.0)
+    in_lockstep = np.maximum(requests - at_once, 0.0) / 2
+    met = np.where(points.get("lockstep", False), in_lockstep, requests - 1)
+    return np.asarray(met / points["output_length"] * prefill_time)
+
+
+def most_running(hardware: HardwareProfile) -> int:
+    """Return the requests of a replica that vLLM runs at most by default on a GPU [request]."""
+    return 256 if step_tokens(hardware) == 2048 else 1024
+
+
+def step_tokens(hardware: HardwareProfile) -> int:
+    """Return the tokens that an engine schedules in a step by default on a GPU [token].
+
+    They are vLLM's (``EngineArgs.get_batch_defaults``, the usage OPENAI_API_SERVER). SGLang's
+    chunks are as long on GPUs of 70 GiB and more, A100s aside.
+    """
+    memory, is_small = hardware.memory.capacity_bytes, "a100" in hardware.name.lower()
+    if is_small or memory < 70 * 2**30:
+        return 2048
+    return 8192 if memory < 160 * 2**30 else 16384

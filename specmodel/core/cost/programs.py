@@ -1,0 +1,350 @@
+"""A pass as a program: numbers that say the work of each component by measures of the pass.
+
+A program is built once for a model on a GPU. Its components are stacked, so that a pass takes a few
+operations on arrays however many components it has; those that depend on contexts are apart, as
+contexts often vary along an axis of their own.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
+from operator import itemgetter
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
+
+from specmodel.core.algebra.roofline import KernelParameters, Value
+from specmodel.core.base.units import FloatArray
+from specmodel.core.cost.forward import work_at
+from specmodel.core.cost.passes import (
+    ComponentTime,
+    Links,
+    PassTime,
+    TimeStack,
+    communication_time,
+    kernels_taken,
+    links_of,
+    side_by_side,
+    stacked,
+    time_on_gpu,
+    with_axes,
+)
+from specmodel.core.layers.batch import Carried
+from specmodel.core.layers.feed_forward import RoutedExperts, active_experts_of
+from specmodel.core.layers.forms import Form, Measure
+from specmodel.core.layers.kinds import kernel_kind
+from specmodel.core.layers.work import Work
+from specmodel.core.machines.hardware import HardwareProfile
+from specmodel.core.machines.kernels import Kernels
+
+_QUANTITIES = (
+    *("flop", "weight_bytes", "activation_bytes", "cache_bytes", "kernels"),
+    *("groups", "depth", "rows", "spread", "width"),
+)
+"""Fields of `Work` that decide the time on the GPU."""
+
+_MOVED = frozenset(_QUANTITIES) - {"kernels", "rows", "spread", "width"}
+"""Those without any of which a component does nothing but launch and send."""
+
+_USED_WITH = {
+    "groups": {"group_time"},
+    "depth": {"depth_time", "result_terms"},
+    "rows": {"tile_rows", "reread_rows"},
+    "spread": {"tile_rows", "reread_rows"},
+    "width": {"tile_width"},
+}
+"""Those that no time depends on where these parameters of the kernels are 0."""
+
+_SENT = ("link_bytes", "network_bytes", "reduced_bytes")
+_MESSAGES = ("collectives", "reductions", "link_hops", "network_hops", "ranks")
+"""Fields of `Work` that decide the time of messages: what a pass decides, and what it does not."""
+
+_PARAMETERS = tuple(KernelParameters.__struct_fields__)
+
+_MOST_TOGETHER = 2**12
+"""Points beyond which components are evaluated one after another: a cache holds no more [-]."""
+
+_FEW = 2**6
+"""Points up to which components are evaluated together, whatever they depend on [-]."""
+
+_FEWEST_KEPT, _MOST_KEPT = 2**8, 32
+"""Points from which times are kept for when they are asked again, and how many times [-]."""
+
+
+Only: TypeAlias = Literal["all", "free", "contexts"]
+"""Which components are timed: all, those that do not depend on contexts, or those that do."""
+
+Sum: TypeAlias = tuple[FloatArray | None, tuple[tuple[Measure, FloatArray], ...]]
+"""A constant if it is not 0, and measures with coefficients, of each component along the first axis
+of arrays."""
+
+
+class Stack(Struct, frozen=True, eq=False, dict=True):
+    """Components that are evaluated together, along the first axis of arrays.
+
+    Plain numbers are those of all components: with them NumPy takes less time.
+
+    Parameters
+    ----------
+    names, kinds, causes
+        As in `passes.TimeStack`.
+    sums
+        What each of `_QUANTITIES` is a sum of.
+    parameters, peaks
+        Of their kernels, and peak rates of memory [B/s] and of arithmetic [FLOP/s].
+    has_context
+        Whether the times depend on how many entries came before the pass.
+    messages, links
+        Of a component that sends messages, which is then alone: how many and over how many GPUs,
+        by field of `Work`, and what carries them.
+    """
+
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    causes: tuple[str, ...]
+    sums: Mapping[str, Sum]
+    parameters: KernelParameters
+    peaks: tuple[Value, Value]
+    has_context: bool
+    messages: Mapping[str, Any] = field(default_factory=dict)
+    links: Links | None = None
+    _known: dict[int, "Stack"] = field(default_factory=dict)
+
+    def times(self, carried: Carried, kernel_time: Value) -> TimeStack:
+        """Return the times of the components for what a pass carries [s]."""
+        quantities: dict[str, Any] = {}
+        for name, (constant, terms) in self.sums.items():
+            value = constant
+            for measure, factor in terms:
+                term = factor * carried[measure]
+                value = term if value is None else value + term
+            quantities[name] = value
+        work, links = Work(**quantities, **self.messages), self.links
+        link_time = communication_time(work, links) if links else 0.0
+        if _MOVED.isdisjoint(quantities):
+            none, k = np.zeros(np.shape(link_time)[:1]), self.parameters
+            launched = work.kernels * (k.launch_time + kernel_time)
+            times = ComponentTime(none, none, 0.0, link_time, launched, none, k.sharpness)
+        else:
+            times = time_on_gpu(work, self.parameters, self.peaks, kernel_time, link_time)
+        return TimeStack(self.names, self.kinds, self.causes, times)
+
+    def with_axes(self, axes: int) -> "Stack":
+        """Return the stack with at least `axes` axes: components, then points and draws."""
+        if axes not in self._known:
+            k, links = self.parameters, self.links
+            drawn = [getattr(k, name) for name in _PARAMETERS]
+            for part in (links.link, links.network, links.all_reduce) if links else ():
+                values = asdict(part).values() if part else ()
+                drawn += [value[None] for value in values if isinstance(value, np.ndarray)]
+            least = max(axes, *map(np.ndim, drawn), *map(np.ndim, self.peaks))
+            self._known[axes] = self._changed(lambda array: with_axes(array, least))
+        return self._known[axes]
+
+    @cached_property
+    def single(self) -> "tuple[Stack, ...]":
+        """Each component by itself."""
+        return tuple(
+            replace(
+                self._changed(itemgetter(own)),
+                names=self.names[own],
+                kinds=self.kinds[own],
+                causes=self.causes[own],
+            )
+            for own in (slice(i, i + 1) for i in range(len(self.names)))
+        )
+
+    def _changed(self, of_array: Callable[[FloatArray], FloatArray]) -> "Stack":
+        """Return the stack with `of_array` applied to each of its arrays."""
+
+        def change(value: Any) -> Any:
+            return of_array(value) if isinstance(value, np.ndarray) else value
+
+        sums = {
+            name: (change(constant), tuple((m, change(factor)) for m, factor in terms))
+            for name, (constant, terms) in self.sums.items()
+        }
+        parameters = {name: change(getattr(self.parameters, name)) for name in _PARAMETERS}
+        peaks = change(self.peaks[0]), change(self.peaks[1])
+        changed = {"sums": sums, "parameters": KernelParameters(**parameters), "peaks": peaks}
+        return replace(self, **changed, _known={})
+
+
+class _Asked:
+    """Inputs of a pass, whose times are found again by their numbers.
+
+    `size` and `axes` are points [-], and axes of components, points and draws [-].
+    """
+
+    def __init__(self, carried: Carried, kernel_time: Value, has_context: bool) -> None:
+        self.carried, self.kernel_time = carried, kernel_time
+        routing = carried.routing
+        numbers = [kernel_time, routing.correlation]
+        numbers += [] if routing.spread is None else [routing.spread]
+        for group in carried.everything.groups:
+            numbers += [group.batch_size, group.tokens_per_sequence, group.speculating_share]
+            if has_context:
+                numbers.append(group.context_length)
+        self.numbers, shapes = numbers, set(map(np.shape, numbers))
+        shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
+        self.size, self.axes = math.prod(shape), 1 + len(shape)
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """Bytes of all numbers, as a hashable key."""
+        numbers: list[Any] = [*self.numbers, self.carried.replicas]
+        numbers.append(self.carried.routing.popularity)
+        for group in self.carried.everything.groups:
+            numbers += [group.speculating_chance, group.logits_per_sequence, group.is_causal]
+        return tuple((np.shape(n), np.asarray(n).tobytes()) for n in numbers)
+
+    def __hash__(self) -> int:
+        # of the first of each: to read all takes longer than to find out that others differ
+        return hash(tuple(float(np.asarray(number).flat[0]) for number in self.numbers))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Asked) and self.key == other.key
+
+
+@lru_cache(_MOST_KEPT)
+def _times_kept(stack: Stack, asked: _Asked) -> TimeStack:
+    """Return the times of a stack: parts of sweeps, and draws of inputs, have many in common."""
+    return stack.times(asked.carried, asked.kernel_time)
+
+
+class PassProgram(Struct, frozen=True, eq=False):
+    """A pass of one model on one kind of GPU, whatever it carries.
+
+    Parameters
+    ----------
+    works, second
+        The work of its components in forms, and those of them on a second stream.
+    hardware, kernels
+        The GPU, and how it does the work.
+    experts
+        Those of the model's MoE layers, None for a dense one.
+    launches
+        Kernels that the host launches for the pass [-].
+    groups
+        Components in the order in which times add up, each with its name if it sends messages and
+        is therefore evaluated alone, else with whether it depends on contexts.
+    """
+
+    works: Mapping[str, Work]
+    second: Mapping[str, Work]
+    hardware: HardwareProfile
+    kernels: Kernels
+    experts: RoutedExperts | None
+    launches: Form
+    groups: Mapping[str, str | bool]
+    _known: dict[bool, tuple[Stack, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        works: Mapping[str, Work],
+        hardware: HardwareProfile,
+        kernels: Kernels,
+        experts: RoutedExperts | None = None,
+    ) -> "PassProgram":
+        """Return the program of components by their work in forms."""
+        second = {name: work for name, work in works.items() if work.beside}
+        launches = Form({})
+        for work in works.values():
+            launches = launches + work.kernels * kernel_kind(work.kind).launches
+        places = {name: (w.has_messages, w.depends_on_context) for name, w in works.items()}
+        groups = {
+            n: n if places[n][0] else places[n][1] for n in sorted(works, key=places.__getitem__)
+        }
+        return cls(works, second, hardware, kernels, experts, launches, groups)
+
+    def stacks(self, *, is_few: bool) -> tuple[Stack, ...]:
+        """Return the `groups`, for few points one of all that send nothing."""
+        if is_few not in self._known:
+            found: dict[str | bool, dict[str, Work]] = {}
+            for name, group in self.groups.items():
+                group = group if isinstance(group, str) else is_few or group
+                found.setdefault(group, {})[name] = self.works[name]
+            each = (_stack(works, self.hardware, self.kernels) for works in found.values())
+            self._known[is_few] = tuple(each)
+        return self._known[is_few]
+
+    def time(self, carried: Carried, seconds: tuple[Value, Value], only: Only = "all") -> PassTime:
+        """Return the time of the pass for what it carries.
+
+        `seconds` are those that the engine adds to each kernel, and to the pass on the host.
+        """
+        kernel_time, host_time = seconds
+        times, known = [], {True: _Asked(carried, kernel_time, has_context=True)}
+        for stack in self.stacks(is_few=only == "all" and known[True].size <= _FEW):
+            has_context = stack.has_context
+            if only != "all" and has_context == (only == "free"):
+                continue
+            if has_context not in known:
+                known[has_context] = _Asked(carried, kernel_time, has_context)
+            asked = known[has_context]
+            if _FEWEST_KEPT <= asked.size <= _MOST_TOGETHER:
+                times.append(_times_kept(stack.with_axes(asked.axes), asked))
+                continue
+            for part in (stack,) if asked.size <= _MOST_TOGETHER else stack.single:
+                times.append(part.with_axes(asked.axes).times(carried, kernel_time))
+        if self.second and only != "contexts":
+            times = side_by_side(times, self.second, carried.replica.num_tokens)
+        active = active_experts_of(self.experts) if self.experts else None
+        return PassTime(
+            names=tuple(self.works),
+            timed=tuple(times),
+            host_time=host_time,
+            loaded=partial(carried.__getitem__, active) if active else partial(np.ones, ()),
+            work=partial(work_at, self.works, carried, self.experts),
+            launches=partial(self.launches.at, carried),
+        )
+
+
+def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernels) -> Stack:
+    parts = list(works.values())
+    taken = [kernels_taken(work, kernels, hardware) for work in parts]
+    for i, (own, dtype) in enumerate(taken):
+        if own.activation_efficiency is None:  # activations stream as the cache does
+            streamed = parts[i].cache_bytes + parts[i].activation_bytes
+            parts[i] = replace(parts[i], cache_bytes=streamed, activation_bytes=0.0)
+            taken[i] = replace(own, activation_efficiency=1.0), dtype
+    values = {name: [getattr(own, name) for own, _ in taken] for name in _PARAMETERS}
+    parameters: dict[str, Any] = {n: _common_or_stacked(each) for n, each in values.items()}
+    memory: list[Any] = [hardware.memory.peak_bytes_per_s] * len(parts)
+    arithmetic: list[Any] = [hardware.peak_flops_per_s(dtype) for _, dtype in taken]
+    has_messages = parts[0].has_messages
+    names = [*_QUANTITIES, *(_SENT if has_messages else ())]
+    bent = frozenset[str]().union(*(own.bends for own, _ in taken))
+    names = [n for n in names if n not in _USED_WITH or bent & _USED_WITH[n]]
+    sums = {name: _sum([getattr(work, name) for work in parts]) for name in names}
+    sums = {name: (c, terms) for name, (c, terms) in sums.items() if terms or np.any(c)}
+    sent = {name: getattr(parts[0], name) for name in _MESSAGES} if has_messages else {}
+    return Stack(
+        names=tuple(works),
+        kinds=tuple(work.kind for work in parts),
+        causes=tuple(work.memory_cause for work in parts),
+        sums=sums,
+        parameters=KernelParameters(**parameters),
+        peaks=(_common_or_stacked(memory), _common_or_stacked(arithmetic)),
+        has_context=any(m.has_context for _, terms in sums.values() for m, _ in terms),
+        messages=sent,
+        links=links_of(hardware, kernels.link_stack) if sent else None,
+    )
+
+
+def _sum(quantities: Sequence[Form | float]) -> Sum:
+    """Return a quantity of several components as one sum."""
+    forms = [q if isinstance(q, Form) else Form({}, q) for q in quantities]
+    measures = dict.fromkeys(measure for form in forms for measure in form.terms)
+    factors = {m: stacked([form.terms.get(m, 0.0) for form in forms]) for m in measures}
+    constant = stacked([form.constant for form in forms])
+    return None if factors and not constant.any() else constant, tuple(factors.items())
+
+
+def _common_or_stacked(values: Sequence[Any]) -> Any:
+    """Return the number, or None, that all components have, or else those of each in an array."""
+    is_plain = all(value is None or isinstance(value, float) for value in values)
+    return values[0] if is_plain and len(set(values)) == 1 else stacked(values)

@@ -1,0 +1,166 @@
+"""What is taken where nothing is named: the usual drafter, and as many GPUs as hold it all.
+
+Whatever is taken stands among what was assumed, by the name of what was not given, with the reason.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from specmodel.core.base.dtypes import check_dtype
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.notes import Note
+from specmodel.core.base.records import is_path
+from specmodel.core.cost.deploying import GPU_DEGREES, deployed_as_named, laid_out
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.layouts import HELD, Degrees, holds, layout_of, num_gpus, smallest_layout
+from specmodel.core.cost.where import Where
+from specmodel.core.drafters.published import rows_of, taken_drafter
+from specmodel.core.models.architecture import Architecture, load_architecture
+
+TOLD = ("changes", "names", "checkpoint", "drafter", "own_drafter", "acceptance_by_position")
+"""What is said of the question before what was assumed of the deployment."""
+_ONE_NODE = 8
+"""GPUs above which a checkpoint with smaller weights is taken, where one is published [-]."""
+_DATA = Path(__file__).parent / "data"
+
+
+def deployed(where: Where, held: tuple[int, int] = HELD) -> tuple[Deployment, dict[str, Any]]:
+    """Return the deployment of what was named, with the usual for the rest, and what was assumed.
+
+    A deployment is kept with the programs of its passes, as long as what was named is.
+
+    Parameters
+    ----------
+    where
+        What was named. Without degrees and a count, GPUs are the fewest that hold weights, drafter
+        and some requests. Where 16-bit weights do not fit, or take several nodes, those of a
+        smaller checkpoint are taken, if one is published that fits and no dtype was named. What is
+        not plausible needs `force`.
+    held
+        Requests that must fit, and the tokens of each [request] [token].
+    """
+    kept: dict[tuple[int, int], tuple[Deployment, dict[str, Any]]]
+    kept = vars(where).setdefault("deployments", {})
+    if held not in kept:
+        kept[held] = _deployed(where, held)
+    deployment, assumed = kept[held]
+    return deployment, dict(assumed)
+
+
+def _deployed(where: Where, held: tuple[int, int]) -> tuple[Deployment, dict[str, Any]]:
+    """Return the deployment in the dtypes named, the target's own, or those of a checkpoint."""
+    try:
+        found = _in_dtypes(where, held)
+        if _is_usual(*found):
+            return found
+    except InputError as error:
+        if error.argument != "hardware":
+            raise
+    for row in _smaller(where):
+        with suppress(InputError):
+            told = f"{row['checkpoint']}, as 16-bit weights do not fit"
+            other = _in_dtypes(where.naming(weight_dtype=row["weight_dtype"]), held, told)
+            if _is_usual(*other):
+                return other
+    return _in_dtypes(where, held)  # which refuses if it did
+
+
+def _is_usual(deployment: Deployment, assumed: Mapping[str, Any]) -> bool:
+    """Return whether the weights fit, and, where GPUs were not counted, one node does."""
+    is_few = "gpus" not in assumed or deployment.layout.num_gpus <= _ONE_NODE
+    return is_few and holds(deployment)
+
+
+def _smaller(where: Where) -> Iterable[dict[str, str]]:
+    """Return the published checkpoints of smaller weights, if the target's dtype is not named."""
+    target = where.named.get("target")
+    if "weight_dtype" in where.named or not isinstance(target, str) or is_path(target):
+        return ()
+    name = load_architecture(target).name.lower()
+    return (row for row in rows_of("quantised.csv", _DATA) if name == row["target"])
+
+
+def _in_dtypes(
+    where: Where, held: tuple[int, int], checkpoint: str = ""
+) -> tuple[Deployment, dict[str, Any]]:
+    """Return the deployment in the dtypes named, or in the target's own, and what was assumed."""
+    told = {"changes": where.changed, "names": "; ".join(where.manner.names)}
+    told |= {"checkpoint": checkpoint}
+    if where.manner.is_drafting and "drafter" not in where.named and "target" in where.named:
+        dtype = where.named.get("weight_dtype")
+        target, drafter, reasons = usual_drafter(where.named["target"], dtype)
+        where, told = where.naming(target=target, drafter=drafter), told | reasons
+    deployment = deployed_as_named(where)
+    deployment, assumed = laid_out(deployment, where, *_degrees(deployment, where, held))
+    if not where.force:
+        _check_plausible(deployment)
+    link, count = deployment.hardware.link, deployment.layout.num_gpus
+    if "gpus" in assumed and link and link.kind == "pcie" and count > 1:
+        assumed["link"] = f"{count} GPUs over PCIe"
+    return deployment, {name: note for name, note in told.items() if note} | assumed
+
+
+def _check_plausible(deployment: Deployment) -> None:
+    """Refuse values above any known machine's or model's; not called with ``force``."""
+    for row in rows_of("plausible.csv", _DATA):
+        place, most = row["field"], float(row["largest"])
+        value = attrgetter(place)(deployment)
+        if value > most:
+            expected = f"at most {most:g}, the largest known; `force` allows more"
+            raise InputError(place, value, expected)
+
+
+def usual_drafter(
+    target: Architecture | str | Path, weight_dtype: str | None
+) -> tuple[Architecture, str, dict[str, str]]:
+    """Return the record of a target, its usual drafter by name, and the reasons to tell."""
+    if not isinstance(target, Architecture):
+        stored = None if weight_dtype is None else check_dtype("weight_dtype", weight_dtype)
+        target = load_architecture(target, weight_dtype=stored)
+    drafter, why = taken_drafter(target)
+    has_own = target.num_mtp_modules and drafter != "mtp"
+    own = {"own_drafter": "an MTP module of its own (drafter mtp)"} if has_own else {}
+    return target, drafter, {"drafter": f"{drafter} ({why})", **own}
+
+
+def _degrees(
+    deployment: Deployment, where: Where, held: tuple[int, int]
+) -> tuple[Degrees, Note | None]:
+    """Return the degrees of `num_gpus` or else of the fewest GPUs that suffice, and a note."""
+    typed = {name: value for name, value in where.named.items() if name in GPU_DEGREES}
+    if where.num_gpus is not None:
+        return _counted_degrees(deployment, where.num_gpus, typed), None
+    if typed or deployment.hardware.kind == "cpu":
+        return {}, None
+    fault = None
+    # long requests take several nodes no more than the model does
+    for (requests, tokens), most in ((held, _ONE_NODE), (HELD, math.inf)):
+        try:
+            degrees = smallest_layout(deployment, (requests, tokens))
+        except InputError as error:
+            fault = error
+            continue
+        if num_gpus(degrees) <= most:
+            told = {"count": num_gpus(degrees), "requests": requests, "tokens": tokens}
+            return degrees, Note("gpus", told | {"has_drafter": deployment.has_drafter})
+    if fault is None or where.manner.may_not_fit:
+        return {}, None
+    raise fault
+
+
+def _counted_degrees(deployment: Deployment, count: int, typed: Degrees) -> Degrees:
+    """Return the degrees of `count` GPUs; typed degrees must multiply to `count`."""
+    if not typed:
+        return layout_of(deployment, count)
+    tensor, data = typed.get("tensor_parallel", 1), typed.get("data_parallel")
+    if data is None and tensor and count % tensor == 0:
+        data = count // tensor
+    if data is None or tensor * data != count:
+        degrees = ", ".join(f"{name} {value}" for name, value in typed.items())
+        expected = f"degrees whose product is {count}, as so many GPUs are named"
+        raise InputError(next(iter(typed)), degrees, expected)
+    return {"data_parallel": data}

@@ -1,0 +1,91 @@
+"""What heads take over from their target: its sizes, its attention, the width of its blocks."""
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from specmodel.core.base.dtypes import BYTES_PER_ELEMENT, Dtype
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.records import as_table, build
+from specmodel.core.drafters.passes import Drafter, Rule
+from specmodel.core.drafters.published import HeadShape
+from specmodel.core.layers.group import Mixer
+from specmodel.core.layers.grouped import GroupedAttention
+from specmodel.core.layers.parts import ForHeads
+from specmodel.core.models.architecture import Architecture
+
+if TYPE_CHECKING:
+    from specmodel.core.layers.attention import LatentAttention
+
+
+def one_head(
+    target: Architecture, kind: str, head: Architecture, *rules: Rule, **fields: Any
+) -> Drafter:
+    """Return the drafter of a head, one part for each rule, for targets of these sizes only."""
+    sizes = target.hidden_size, target.vocabulary_size
+    parts = tuple((head, rule) for rule in rules)
+    return Drafter(name=kind, parts=parts, is_head=True, target_sizes=sizes, **fields)
+
+
+def derived_head(target: Architecture, kind: str, shape: HeadShape, mixer: Mixer) -> Architecture:
+    """Return a head of the target's width, of dense layers that are alike; not quantised.
+
+    Without a vocabulary of its own, it has that of the target.
+    """
+    is_quantised = BYTES_PER_ELEMENT[target.activation_dtype] < 2
+    dtype: Dtype = "bf16" if is_quantised else target.activation_dtype
+    block = {"kind": "dense", "ffn_size": shape.ffn_size}
+    size = shape.vocabulary_size or target.vocabulary_size
+    fields = {
+        "schema_version": 2,
+        "name": f"{kind} on {target.name}",
+        "source": shape.source or "derived from the target",
+        "hidden_size": target.hidden_size,
+        "layers": [{"count": shape.num_layers, "mixer": as_table(mixer), "feed_forward": block}],
+        "weight_dtype": dtype,
+        "activation_dtype": dtype,
+        "kv_dtype": target.kv_dtype,
+        "vocabulary_size": size,
+        "input_vocabulary_size": None if size == target.vocabulary_size else target.vocabulary_size,
+        "input_projection_size": (shape.taps or 0) * target.hidden_size,
+    }
+    return build(Architecture, fields, "drafter")
+
+
+def taken_attention(target: Architecture) -> ForHeads:
+    """Return the `ForHeads` that draft heads prefer, of all mixers of the target."""
+    forms = [form for mixer in target.mixers if (form := mixer.for_head)]
+    if not forms:
+        expected = "a target with attention layers, which draft heads are built on"
+        raise InputError("target", target.name, expected)
+    return min(forms, key=attrgetter("place"))
+
+
+def plain_attention(target: Architecture) -> "GroupedAttention | LatentAttention":
+    """Return plain attention of the target's sizes over all entries: as Llama's, without a gate.
+
+    For a target that compresses its entries, heads have the usual size.
+    """
+    return taken_attention(target).plain or _usual_heads(target.hidden_size)
+
+
+def own_attention(target: Architecture, shape: HeadShape) -> "GroupedAttention | LatentAttention":
+    """Return the attention of a head: of its sizes, over latents, or grouped as its target's."""
+    if shape.num_heads and shape.num_kv_heads and shape.head_dim:
+        return GroupedAttention(
+            num_heads=shape.num_heads, num_kv_heads=shape.num_kv_heads, head_dim=shape.head_dim
+        )
+    if shape.has_latents:
+        return plain_attention(target)
+    return taken_attention(target).grouped or _usual_heads(target.hidden_size)
+
+
+def _usual_heads(hidden_size: int) -> GroupedAttention:
+    """Return attention with heads of 128, and 8 key-value heads where their number allows it."""
+    heads = max(hidden_size // 128, 1)
+    kv_heads = 8 if heads % 8 == 0 else heads
+    return GroupedAttention(num_heads=heads, num_kv_heads=kv_heads, head_dim=128)
+
+
+def dense_size(target: Architecture) -> int:
+    """Return the width of the target's dense feed-forward blocks, 0 if all of them route [-]."""
+    return next((part.dense_size for part in target.feed_forwards if part.dense_size), 0)

@@ -1,0 +1,155 @@
+"""Heads that draft a block in one pass, DFlash and DSpark.
+
+They are small models of the target's width whose cache is made of features of the target.
+"""
+
+from msgspec.structs import replace
+
+from specmodel.core.base.errors import InputError
+from specmodel.core.drafters.heads import dense_size, derived_head, one_head, own_attention
+from specmodel.core.drafters.kinds.mtp import own_layers_head
+from specmodel.core.drafters.names import named_drafters
+from specmodel.core.drafters.passes import Drafter, masks_after_anchor, masks_from_anchor
+from specmodel.core.drafters.published import HeadShape, published_head
+from specmodel.core.layers.markov import MarkovHead
+from specmodel.core.models.architecture import Architecture
+
+DFLASH, DSPARK = (named_drafters()[name].kind for name in ("dflash", "dspark"))
+"""Names of these drafters for people."""
+
+USUAL_DFLASH = HeadShape(num_layers=5, block_size=16, taps=5)
+USUAL_DSPARK = HeadShape(num_layers=5, block_size=7, taps=5)
+USUAL_V4 = HeadShape(num_layers=3, block_size=7, taps=3)
+"""Heads as they usually are: z-lab's DFlash, DeepSeek's DSpark, and that of DeepSeek-V4, with the
+layers that vLLM 0.33 takes where no key says them, and as many taps as V4.1 has."""
+
+MARKOV_RANK = 256
+"""Usual rank of a Markov head [-]."""
+
+
+def dflash_drafter(
+    target: Architecture,
+    *,
+    num_layers: int | None = None,
+    ffn_size: int | None = None,
+    num_taps: int | None = None,
+    block_size: int | None = None,
+) -> Drafter:
+    """Return a DFlash head: dense layers that fill in a block of masks in one pass.
+
+    Features of several layers of the target are projected to its width once for each token that
+    was verified, and become keys and values of all layers. The tokens of a block see each other.
+
+    Parameters
+    ----------
+    target
+        The model it sits on, whose embedding and LM head it shares.
+    num_layers, num_taps
+        Its layers, by default those of the head that is published for the target, or 5; and layers
+        of the target that it reads, by default as is published, or 5 [-].
+    ffn_size
+        Width of a feed-forward block; by default as is published, or that of a dense target, or 3
+        times the hidden size for an MoE, whose few dense layers are unlike others [-].
+    block_size
+        Tokens of a block, of which the first is known: it drafts one fewer; by default as is
+        published, or 16 [token].
+
+    Examples
+    --------
+    >>> from specmodel.core.models.architecture import load_architecture
+    >>> head = dflash_drafter(load_architecture("qwen3-30b-a3b"))
+    >>> [(p.name, float(p.tokens_per_sequence)) for p in head.passes(15)]
+    [('context', 16.0), ('draft pass', 16.0)]
+    """
+    shape, told = _shape(target, "dflash", USUAL_DFLASH, num_layers, block_size, num_taps, ffn_size)
+    head, more = _dense_head(target, DFLASH, shape)
+    longest = _drafted_at_most(shape.block_size or 0, known=1)
+    own = {"is_chain": True, "block_size": longest, "assumed": (*told, *more)}
+    return one_head(target, DFLASH, head, masks_after_anchor, **own)
+
+
+def dspark_drafter(
+    target: Architecture,
+    *,
+    num_layers: int | None = None,
+    ffn_size: int | None = None,
+    num_taps: int | None = None,
+    block_size: int | None = None,
+    markov_rank: int = MARKOV_RANK,
+) -> Drafter:
+    """Return a DSpark head: a DFlash head whose last known token drafts too, and a Markov head.
+
+    On a target with compressed attention (DeepSeek-V4), its layers are like those of the target's
+    MTP modules: with a window and experts, in the target's dtypes.
+
+    Parameters
+    ----------
+    target, num_layers, num_taps, ffn_size
+        As for `dflash_drafter`; for DeepSeek-V4 by default 3 layers and 3 taps, and no width [-].
+    block_size
+        Tokens of a block, all of which draft; by default as is published, or 7 [token].
+    markov_rank
+        Rank of the bias that each token gives to the logits of the next [-].
+
+    Examples
+    --------
+    >>> from specmodel.core.models.architecture import load_architecture
+    >>> head = dspark_drafter(load_architecture("glm-5.2"))
+    >>> [(p.name, float(p.tokens_per_sequence), float(p.count)) for p in head.passes(7)][1:]
+    [('draft pass', 7.0, 1.0), ('Markov step', 1.0, 7.0)]
+    """
+    module = target.mtp_layer
+    of_module = module and module.mixer and module.mixer.for_head
+    is_own = bool(of_module and of_module.fills_blocks)
+    usual = USUAL_V4 if is_own else USUAL_DSPARK
+    shape, told = _shape(target, "dspark", usual, num_layers, block_size, num_taps, ffn_size)
+    if module is not None and is_own:
+        if ffn_size is not None:
+            expected = f"none, as a head of {target.name} has its experts"
+            raise InputError("ffn_size", ffn_size, expected)
+        inputs = (shape.taps or 0) * target.hidden_size
+        head = own_layers_head(target, module, shape.num_layers or 0, inputs)
+    else:
+        head, more = _dense_head(target, DSPARK, shape)
+        told = (*told, *more)
+    size = target.vocabulary_size
+    markov = MarkovHead(rank=markov_rank, vocabulary_size=size, has_confidence=True)
+    head = replace(head, name=f"{DSPARK} on {target.name}", markov=markov)
+    longest = _drafted_at_most(shape.block_size or 0, known=0)
+    own = {"is_chain": True, "block_size": longest, "assumed": told}
+    return one_head(target, DSPARK, head, masks_from_anchor, **own)
+
+
+def _shape(
+    target: Architecture, name: str, usual: HeadShape, *given: int | None
+) -> tuple[HeadShape, tuple[tuple[str, str], ...]]:
+    """Return a head's sizes as given, published or usual, and the label and text of assumptions."""
+    sizes = ("num_layers", "block_size", "taps", "ffn_size")
+    known = published_head(target, name).given(**dict(zip(sizes, given, strict=True)))
+    left = {"num_layers": "draft_layers", "block_size": "draft_block"}
+    told = tuple(
+        (label, f"{getattr(usual, field)} (usual)")
+        for field, label in left.items()
+        if getattr(known, field) is None
+    )
+    usually = {field: getattr(usual, field) for field in sizes[:3]}
+    return known.usually(**usually), (*known.told, *told)
+
+
+def _dense_head(
+    target: Architecture, kind: str, shape: HeadShape
+) -> tuple[Architecture, tuple[tuple[str, str], ...]]:
+    """Return a head of dense layers, and the label and text of its width if that is assumed."""
+    dense = 0 if target.is_moe else dense_size(target)
+    width = dense or 3 * target.hidden_size
+    rule = "as the target" if dense else "3 x hidden_size"
+    told = () if shape.ffn_size else (("draft_ffn_size", f"{width} ({rule})"),)
+    filled = shape.usually(ffn_size=width)
+    return derived_head(target, kind, filled, own_attention(target, filled)), told
+
+
+def _drafted_at_most(block_size: int, known: int) -> int:
+    """Return how many tokens of a block are drafted: all but the `known` ones [token]."""
+    if block_size <= known:
+        raise InputError("block_size", block_size, f"at least {known + 1}: some token is drafted")
+    return block_size - known

@@ -1,0 +1,142 @@
+"""EAGLE heads: a dense layer that reads features of the target; drafting in turn or all at once."""
+
+from msgspec.structs import replace
+
+from specmodel.core.drafters import heads, passes
+from specmodel.core.drafters.names import named_drafters
+from specmodel.core.drafters.passes import Drafter, Rule
+from specmodel.core.drafters.published import HeadShape, published_head
+from specmodel.core.models.architecture import Architecture
+
+EAGLE3_VOCABULARY_SIZE = 32_000
+"""Reduced draft vocabulary that EAGLE-3 heads often have [token]."""
+
+P_EAGLE_LAYERS = 4
+"""Layers of P-EAGLE's own heads, whose paper sets them beside EAGLE-3's single one [-]."""
+
+EAGLE, EAGLE3, PARALLEL, P_EAGLE = (
+    named_drafters()[name].kind for name in ("eagle", "eagle3", "parallel", "p-eagle")
+)
+"""Names of these heads for people, by which fits and measurements know them."""
+
+
+def eagle_drafter(
+    target: Architecture, *, ffn_size: int | None = None, vocabulary_size: int | None = None
+) -> Drafter:
+    """Return an EAGLE head: a 2h-to-h projection, one dense layer, an LM head; not quantised.
+
+    Its first pass of a step carries all tokens that were verified, the others one each.
+
+    Parameters
+    ----------
+    target
+        The model it sits on.
+    ffn_size
+        Width of its feed-forward block; by default the target's dense width, or 3.5 times the
+        hidden size where the target has none [-].
+    vocabulary_size
+        Draft vocabulary, by default the target's [token].
+
+    Examples
+    --------
+    >>> from specmodel.core.models.architecture import load_architecture
+    >>> head = eagle_drafter(load_architecture("mixtral-8x7b"))
+    >>> head.architectures[0].layers[0].feed_forward.ffn_size
+    14336
+    """
+    return _eagle_head(target, EAGLE, passes.verified_first, ffn_size, vocabulary_size)
+
+
+def eagle3_drafter(
+    target: Architecture, *, ffn_size: int | None = None, vocabulary_size: int | None = None
+) -> Drafter:
+    """Return an EAGLE-3 head: a 3h-to-h projection, one dense layer, a reduced LM head.
+
+    Queries, keys and values read the embedding beside the features, so twice the hidden size. The
+    projection runs once a step, on the tokens that were verified, as the first pass does. Where a
+    head is published for the target, it has the sizes of that one, which `assumed` says.
+
+    Parameters
+    ----------
+    target
+        As for `eagle_drafter`.
+    ffn_size
+        Width of its feed-forward block; by default that of the published head, else that of a
+        dense target, or 6 times the hidden size for an MoE, the median of SpecForge's heads [-].
+    vocabulary_size
+        Draft vocabulary; by default that of the published head, or 32,000 [token].
+    """
+    h, known = target.hidden_size, published_head(target, "eagle3")
+    known = known.given(ffn_size=ffn_size, vocabulary_size=vocabulary_size)
+    rule = 0 if known.ffn_size else (0 if target.is_moe else heads.dense_size(target)) or 6 * h
+    told = f"{rule} ({'6 x hidden_size' if rule == 6 * h else 'as the target'})"
+    assumed = (*known.told, *((("draft_ffn_size", told),) if rule else ()))
+    usual = {"num_layers": 1, "taps": 3, "vocabulary_size": EAGLE3_VOCABULARY_SIZE}
+    shape = known.usually(**usual, ffn_size=rule)
+    mixer = replace(heads.own_attention(target, shape), input_size=2 * h)
+    head = heads.derived_head(target, EAGLE3, shape, mixer)
+    return heads.one_head(target, EAGLE3, head, passes.features_first, assumed=assumed)
+
+
+def parallel_drafter(
+    target: Architecture, *, ffn_size: int | None = None, vocabulary_size: int | None = None
+) -> Drafter:
+    """Return a parallel head: shaped as an EAGLE head, but one pass drafts all tokens.
+
+    Parameters
+    ----------
+    target, ffn_size, vocabulary_size
+        As for `eagle_drafter` [-] [token].
+    """
+    return _eagle_head(target, PARALLEL, passes.all_at_once, ffn_size, vocabulary_size)
+
+
+def p_eagle_drafter(
+    target: Architecture,
+    *,
+    num_layers: int = P_EAGLE_LAYERS,
+    ffn_size: int | None = None,
+    vocabulary_size: int | None = None,
+) -> Drafter:
+    """Return a P-EAGLE head: EAGLE-3's layers, of which one pass drafts all tokens with masks.
+
+    Only the first layer reads the embedding beside the features. As one pass is all it takes, such
+    heads are deeper than EAGLE-3's.
+
+    Parameters
+    ----------
+    target, ffn_size
+        As for `eagle3_drafter` [-].
+    num_layers
+        Its layers, by default `P_EAGLE_LAYERS` [-].
+    vocabulary_size
+        Draft vocabulary; by default the target's, as speculators 0.9.0 trains a head where no
+        smaller one is asked for [token].
+
+    Examples
+    --------
+    >>> from specmodel.core.models.architecture import load_architecture
+    >>> head = p_eagle_drafter(load_architecture("qwen3-30b-a3b"))
+    >>> [(p.name, float(p.tokens_per_sequence)) for p in head.passes(4)]
+    [('projection', 5.0), ('draft pass', 8.0)]
+    """
+    size = vocabulary_size or target.vocabulary_size
+    drafter = eagle3_drafter(target, ffn_size=ffn_size, vocabulary_size=size)
+    (head,) = drafter.architectures
+    (first,) = head.layers
+    mixer = heads.own_attention(target, published_head(target, "eagle3"))
+    later = (replace(first, count=num_layers - 1, mixer=mixer),) if num_layers > 1 else ()
+    named = replace(head, name=f"{P_EAGLE} on {target.name}", layers=(first, *later))
+    parts = ((named, passes.masks_after_verified),)
+    told = (("draft_layers", f"{num_layers} (usual)"), *drafter.assumed)
+    return replace(drafter, name=P_EAGLE, parts=parts, is_chain=True, assumed=told)
+
+
+def _eagle_head(
+    target: Architecture, kind: str, rule: Rule, ffn_size: int | None, vocabulary_size: int | None
+) -> Drafter:
+    """Return a head shaped as EAGLE's, with the passes that `rule` returns."""
+    block = ffn_size or heads.dense_size(target) or 7 * target.hidden_size // 2
+    shape = HeadShape(num_layers=1, taps=2, ffn_size=block, vocabulary_size=vocabulary_size)
+    head = heads.derived_head(target, kind, shape, heads.plain_attention(target))
+    return heads.one_head(target, kind, head, rule)

@@ -1,0 +1,310 @@
+"""Published acceptance of draft heads: of one target with one drafter, on each kind of task.
+
+``data/acceptance.csv`` has a row for each data set and draft length that a head was measured on.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cache, cached_property
+from itertools import groupby
+
+import numpy as np
+from msgspec import Struct
+
+from specmodel.core.algebra import speculation
+from specmodel.core.algebra.acceptance import (
+    Acceptance,
+    acceptance_from_lengths,
+    acceptance_of_blocks,
+)
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import FloatArray, Numeric
+from specmodel.core.drafters.names import named_drafters
+from specmodel.core.drafters.published import is_named, rows_of
+from specmodel.core.drafters.tasks import MIXTURE, TASKS, shares_of, task_shifts
+from specmodel.core.models.architecture import list_architectures
+from specmodel.core.models.checkpoints import checkpoint
+
+_SHOWN = 0.005
+"""Tokens per step that differ by less are printed alike [token]."""
+_UNNAMED = "not named"
+_SHIFTS = np.linspace(-8, 8, 1601)
+"""Shifts among which the one that meets a measurement is sought [-]."""
+
+
+class Measured(Struct, frozen=True):
+    """Tokens per step of a head on one kind of task, at the draft lengths measured [token].
+
+    Harmonic means over data sets, as each has the same share of tokens. `where` names the data
+    sets, with date and source.
+    """
+
+    lengths: tuple[int, ...]
+    tokens_per_step: tuple[float, ...]
+    data_sets: tuple[str, ...]
+    where: str
+
+
+class PublishedHead(Struct, frozen=True, dict=True):
+    """A draft head with published acceptance.
+
+    `name` is that by which it is taken for another target, `target` the beginning of a target's
+    name, `drafter` a kind in `named_drafters`, `ids` its names on a hub; `tasks` has what was
+    measured by kind of task, "mixture" where data sets of several kinds, or unnamed ones, have one
+    number.
+    """
+
+    name: str
+    target: str
+    drafter: str
+    ids: tuple[str, ...]
+    tasks: Mapping[str, Measured]
+
+    @cached_property
+    def base(self) -> str:
+        """The kind of task measured at most draft lengths, from which others are derived.
+
+        Of several alike a mixture, else that of most data sets.
+        """
+
+        def reach(task: str) -> tuple[int, ...]:
+            known = self.tasks[task]
+            return len(known.lengths), task == MIXTURE, len(known.data_sets)
+
+        return max(self.tasks, key=reach)
+
+    @property
+    def longest(self) -> int:
+        """Longest draft that was measured [token]."""
+        return max(self.tasks[self.base].lengths)
+
+    def acceptance(self, task: str = MIXTURE) -> Acceptance:
+        """Return the acceptance on a kind of task, or a mixture, up to the longest draft measured.
+
+        Its source tells what was measured and what is derived.
+        """
+        tokens = self.tokens_on(task, self.longest)
+        of_lengths = acceptance_of_blocks if self._is_block else acceptance_from_lengths
+        rates = of_lengths(tokens)
+        on = "in mixed use" if task == MIXTURE else f"on {task}"
+        return Acceptance(
+            acceptance_by_position=rates.tolist(),
+            source=f"{self.name} {on} ({self._told(task)}{self._smoothed(task)})",
+            spread=self.spread_on(task),
+        )
+
+    def tokens_on(self, task: str, longest: int) -> FloatArray:
+        """Return tokens per step at lengths 1 to `longest`, extended by the last rate [token].
+
+        Of a mixture the harmonic mean, as its shares are of tokens.
+        """
+        shares = self._shares_of(task).items()
+        return np.asarray(1 / sum(share / self._curve(kind, longest) for kind, share in shares))
+
+    def spread_on(self, task: str) -> float:
+        """Return the standard deviation of the acceptance rate on a kind of task, or a mixture [-].
+
+        Between tasks for a mixture, else between data sets of the kind.
+        """
+        if task not in TASKS:
+            return named_drafters()[self.drafter].task_spread
+        shift = task_shifts()[task]
+        return shift.spread if task in self.tasks else shift.derived_spread
+
+    def is_of(self, target: str) -> bool:
+        """Tell whether a model's name contains the name of this head's target."""
+        return is_named(target, self.target)
+
+    def unlike(self, named: str) -> str:
+        """Clause that this is not the head which a path or id names, "" if it is or "" is named.
+
+        A module that is named after no other model is taken to be that of the target's checkpoint.
+        """
+        own = named.rstrip("/").rpartition("/")[2].lower()
+        model = checkpoint(re.sub("[-_.](nextn|mtp).*", "", own), list_architectures())
+        is_own = not self.ids and self.drafter == "mtp" and (not model or self.is_of(model[0]))
+        if not own or is_own or own in (each.rpartition("/")[2].lower() for each in self.ids):
+            return ""
+        if not self.ids and self.drafter != "mtp":
+            return "; of a head that its source does not name"
+        return f"; of another head: {', '.join(self.ids) or f'the module of {self.target}'}"
+
+    @property
+    def _is_block(self) -> bool:
+        return named_drafters()[self.drafter].is_block
+
+    @property
+    def _is_trained(self) -> bool:
+        return named_drafters()[self.drafter].made_by is not None
+
+    def _shares_of(self, task: str) -> dict[str, float]:
+        """Return shares by kind; all of what was measured as one, unless its parts are known."""
+        shares = shares_of(task)
+        if task != MIXTURE or {*shares} <= {*self.tasks}:
+            return shares
+        if MIXTURE in self.tasks or not self._is_trained:
+            return {MIXTURE if MIXTURE in self.tasks else self.base: 1.0}
+        return shares
+
+    def _curve(self, task: str, longest: int) -> FloatArray:
+        """Return tokens per step on one kind of task at lengths 1 to `longest` [token].
+
+        As measured, if at as many lengths as the base; else the base's with the logits of its rates
+        shifted: to meet what was measured, or by what heads differ.
+        """
+        own = self.tasks.get(task)
+        if own is None:
+            return self.derived(self._shift_of(task), longest)
+        if len(own.lengths) >= len(self.tasks[self.base].lengths):
+            return self._tokens(self._rates(own, longest))
+        curves = self._shifted(_SHIFTS[:, np.newaxis], max(own.lengths))
+        measured = zip(own.lengths, own.tokens_per_step, strict=True)
+        shifts = [np.interp(tokens, curves[:, n - 1], _SHIFTS) for n, tokens in measured]
+        return self._shifted(np.mean(shifts), longest)
+
+    def derived(self, shift: float, longest: int) -> FloatArray:
+        """Return tokens per step on a kind of task with a `TaskShift.shift`, not measured [token].
+
+        At lengths 1 to `longest`.
+        """
+        base = self.tasks[self.base]
+        return self._shifted(shift - task_shifts()[self.base].of(base.data_sets), longest)
+
+    def _shift_of(self, task: str) -> float:
+        """Return the shift of a kind of task; refuse it where heads do not tell it [-]."""
+        if not self._is_trained:
+            expected = f"{' or '.join(self.tasks)}, as {self.name} is published of no other kind"
+            raise InputError("task", task, expected)
+        return task_shifts()[task].shift
+
+    def _shifted(self, by: Numeric, longest: int) -> FloatArray:
+        """Return the tokens per step of the base, the logits of its rates shifted [token]."""
+        rates = self._rates(self.tasks[self.base], longest)
+        with np.errstate(divide="ignore"):
+            logits = np.log(rates) - np.log1p(-rates)
+        return self._tokens(1 / (1 + np.exp(-logits - by)))
+
+    def _tokens(self, rates: FloatArray) -> FloatArray:
+        """Return tokens per step at lengths 1, 2, … by the rates on the last axis [token]."""
+        if self._is_block:
+            lengths = np.arange(1, rates.shape[-1] + 1)
+            return np.asarray(speculation.expected_tokens_per_step(rates, lengths))
+        return np.asarray(1 + np.cumsum(np.cumprod(rates, axis=-1), axis=-1))
+
+    def _rates(self, measured: Measured, longest: int) -> FloatArray:
+        """Return rates of positions 1 to `longest`, of blocks of each length, as measured [-].
+
+        Extended by the last one.
+        """
+        known, tokens = np.array(measured.lengths, dtype=float), measured.tokens_per_step
+        if self._is_block:
+            solved = speculation.solve_acceptance_rate(np.array(tokens), known)
+            return np.interp(np.arange(1, longest + 1), known, solved)
+        rates = acceptance_from_lengths(tokens, measured.lengths)
+        return np.concatenate([rates, np.full(longest, rates[-1])])[:longest]
+
+    def _told(self, task: str) -> str:
+        """Say what was measured, and on what, of the kinds of a task."""
+        taken = self._shares_of(task)
+        measured = [kind for kind in taken if kind in self.tasks]
+        derived = [kind for kind in taken if kind not in self.tasks]
+        told = [f"{kind}: {self.tasks[kind].where}" for kind in measured or [self.base]]
+        return "; ".join(told) + (f"; derived: {', '.join(derived)}" if derived else "")
+
+    def _smoothed(self, task: str) -> str:
+        """Clause on how far smoothing moves the measured tokens per step, "" if it does not."""
+        own = self.tasks.get(task)
+        if own is None:
+            return ""
+        lengths = np.array(own.lengths)
+        reached = self._tokens(self._rates(own, lengths[-1]))[lengths - 1]
+        off = np.abs(reached - own.tokens_per_step)
+        if off.max() <= _SHOWN:
+            return ""
+        where = ", ".join(f"{length}" for length in lengths[off > _SHOWN])
+        by = f"by up to {off.max():.2f} tokens at length {where}"
+        return f"; smoothed, as gains rise or are losses: {by}"
+
+
+@cache
+def _rows_by_name() -> dict[str, list[dict[str, str]]]:
+    """Return the rows of each head; of several for one target and drafter the usual one's first."""
+    by_name = groupby(rows_of("acceptance.csv"), lambda row: row["name"])
+    return {name: list(rows) for name, rows in by_name}
+
+
+@cache
+def _head(name: str) -> PublishedHead:
+    """Return the head of a name, from its rows."""
+    rows, by_task = _rows_by_name()[name], dict[str, list[dict[str, str]]]()
+    for row in rows:
+        by_task.setdefault(row["task"].replace(_UNNAMED, MIXTURE), []).append(row)
+    tasks = {task: _measured(some) for task, some in by_task.items()}
+    ids = tuple(dict.fromkeys(row["head"] for row in rows if row["head"]))
+    return PublishedHead(name, rows[0]["target"], rows[0]["drafter"], ids, tasks)
+
+
+def _measured(rows: list[dict[str, str]]) -> Measured:
+    """Return what one source measured on a kind of task: at most lengths, then on most data sets.
+
+    Of two alike that with thinking, as most models are served, then the first.
+    """
+    series: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for row in rows:
+        series.setdefault((row["source"], row["thinking"]), []).append(row)
+    tables = []
+    for some in series.values():
+        by_set: dict[str, dict[int, float]] = {}
+        for row in some:
+            tokens = by_set.setdefault(row["data_set"], {})
+            tokens[int(row["draft_length"])] = float(row["tokens_per_step"])
+        shared = sorted(set.intersection(*map(set, by_set.values())))
+        tables.append((shared, by_set, some[0]))
+    lengths, by_set, first = max(tables, key=_reach)
+    means = [len(by_set) / sum(1 / tokens[n] for tokens in by_set.values()) for n in lengths]
+    thinking = f", thinking {first['thinking']}" if first["thinking"] else ""
+    where = f"{', '.join(by_set)}{thinking}, {first['date']}, {first['source']}"
+    return Measured(tuple(lengths), tuple(round(mean, 4) for mean in means), tuple(by_set), where)
+
+
+def _reach(table: tuple[list[int], dict[str, dict[int, float]], dict[str, str]]) -> tuple[int, ...]:
+    """Return how many lengths and data sets a series has, and whether it is with thinking."""
+    lengths, by_set, first = table
+    return len(lengths), len(by_set), first["thinking"] == "on"
+
+
+def acceptance_by_name() -> dict[str, PublishedHead]:
+    """Return all published heads by name, the usual one of a target and kind of drafter first.
+
+    >>> acceptance_by_name()["qwen3-30b-a3b-eagle3"].longest
+    7
+    """
+    return {name: _head(name) for name in _rows_by_name()}
+
+
+def published_as(drafter: str) -> str:
+    """Return the kind under which the acceptance of a kind of drafter is published.
+
+    >>> published_as("assistant"), published_as("eagle3")
+    ('mtp', 'eagle3')
+    """
+    return "mtp" if drafter == "assistant" else drafter  # as engines count them
+
+
+def published_head_of(target: str, drafter: str, named: str = "") -> PublishedHead | None:
+    """Return the head whose acceptance is published of a target, by name, and kind of drafter.
+
+    Of several the one that a path or id names, else the usual one.
+
+    >>> published_head_of("Qwen3-30B-A3B", "eagle3").name
+    'qwen3-30b-a3b-eagle3'
+    >>> published_head_of("Mixtral-8x7B", "eagle3")
+    """
+    kind = published_as(drafter)
+    heads = [
+        _head(name)
+        for name, (row, *_) in _rows_by_name().items()
+        if row["drafter"] == kind and is_named(target, row["target"])
+    ]
+    own = [head for head in heads if named and not head.unlike(named)]
+    return next(iter(own or heads), None)

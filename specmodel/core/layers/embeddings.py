@@ -1,0 +1,222 @@
+"""Embeddings: tables looked up for the model, for each layer (PLE), or for n-grams (Engram).
+
+A pass reads a row of a table for each token: tables take memory, but hardly any bandwidth. An LM
+head that scores clusters of the vocabulary reads some rows of its table for each token as well.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from specmodel.core.base.bounds import Size
+from specmodel.core.base.dtypes import BYTES_PER_ELEMENT, StorageDtype
+from specmodel.core.layers.batch import Layout
+from specmodel.core.layers.blocks import Tokens, between, linear
+from specmodel.core.layers.extras import Around, Extra
+from specmodel.core.layers.run import Pass
+from specmodel.core.layers.work import Work
+
+Rows = Annotated[int, Meta(ge=1, le=10**12)]
+"""Rows of tables, which n-grams make many [-]."""
+
+
+def look_up(run: Pass, *, width: int, made: int, dtype: str) -> Work:
+    """Return the work of looking up rows `width` wide and writing `made` elements of each token."""
+    row = width * BYTES_PER_ELEMENT[run.stream.outer_dtype] + made * run.stream.residual_bytes
+    return Work(activation_bytes=run.num_tokens * row, kernels=1, kind="elementwise", dtype=dtype)
+
+
+class LayerInputs(Extra, frozen=True, kw_only=True):
+    """An embedding of each token for each layer (PLE), beside the one that all layers share.
+
+    One matrix makes as many values from the shared embedding, which are added. After each layer, a
+    matrix makes a gate from the layer's result, and another brings the gated embedding back to the
+    model's width. All of it has the dtype of the shared embedding. GPUs share the table and the
+    first matrix, and each has a copy of the others, as in vLLM 0.33 (``gemma4.py``).
+    """
+
+    vocabulary_size: Size
+    size: Size
+
+    is_embedding = True
+
+    def table_parameters(self, model: Around) -> int:
+        """Return the weights of the table [-]."""
+        return self.vocabulary_size * model.num_layers * self.size
+
+    def parameters(self, model: Around) -> int:
+        """Return the weights that every token is multiplied by [-]."""
+        return sum(self._matrices(model))
+
+    def weight_bytes(self, model: Around, layout: Layout) -> float:
+        """Return the bytes of `parameters` on each GPU, the table aside [B]."""
+        (cut, copied), stream = self._matrices(model), model.stream
+        return (cut / layout.tensor_parallel + copied) * BYTES_PER_ELEMENT[stream.outer_dtype]
+
+    def work(self, run: Pass, model: Around) -> dict[str, Work]:
+        """Return the work in a pass, by component."""
+        stream, n, num_layers = run.stream, run.layout.tensor_parallel, model.num_layers
+        h, made = stream.hidden_size, num_layers * self.size
+        cut, copied = self._matrices(model)
+        return {
+            "embedding": look_up(run, width=made, made=made, dtype=stream.activation_dtype),
+            "layer_inputs": linear(
+                run,
+                1,
+                weights=cut / n + copied,
+                values=h + made / n + num_layers * 2 * (h + self.size),
+                depth=h + num_layers * (h + self.size),
+                kernels=1 + 2 * num_layers,
+                dtype=stream.outer_dtype,
+            ),
+            # summed and normed; multiplied by gates
+            "elementwise": between(run, 1, made * (3 + 3), kernels=1 + num_layers),
+        }
+
+    def reduced(self, model: Around) -> tuple[int, int]:
+        """Return the elements of a token that GPUs all-reduce, and those that they gather [-]."""
+        made = model.num_layers * self.size
+        return made, made
+
+    def _matrices(self, model: Around) -> tuple[int, int]:
+        """Return the weights of matrices that GPUs share, and of those that each has [-]."""
+        one = model.num_layers * model.hidden_size * self.size
+        return one, 2 * one + self.size
+
+
+class NgramInputs(Extra, frozen=True, kw_only=True):
+    """Embeddings of the last few tokens together, beside that of each token.
+
+    Each of `num_tables` tables has a narrow row for a hash of the last tokens; they share the
+    model's width evenly, and have `num_rows` rows in all. A matrix for each brings its row to the
+    model's width; layers read the mean of these and the token's embedding. GPUs share the tables,
+    and each has all the matrices, as in vLLM 0.33 (``longcat_flash_ngram.py``). All of it has the
+    dtype of the shared embedding.
+    """
+
+    num_tables: Size
+    num_rows: Rows
+
+    is_embedding = True
+
+    def table_parameters(self, model: Around) -> int:
+        """Return the weights of the tables [-]."""
+        return self.num_rows * self._width(model.hidden_size)
+
+    def parameters(self, model: Around) -> int:
+        """Return the weights that every token is multiplied by [-]."""
+        return self.num_tables * self._width(model.hidden_size) * model.hidden_size
+
+    def work(self, run: Pass, model: Around) -> dict[str, Work]:
+        """Return the work in a pass, by component."""
+        stream, h = run.stream, run.stream.hidden_size
+        found = self.num_tables * self._width(h)
+        return {
+            "embedding": look_up(run, width=found, made=found, dtype=stream.activation_dtype),
+            "ngram_projections": linear(
+                run,
+                1,
+                weights=self.parameters(model),
+                values=found + self.num_tables * h,
+                depth=self._width(h),
+                dtype=stream.outer_dtype,
+            ),
+            # hashes, and the mean
+            "elementwise": between(run, 1, (self.num_tables + 2) * h, kernels=2),
+        }
+
+    def reduced(self, model: Around) -> tuple[int, int]:
+        """Return the elements of a token that GPUs all-reduce, and those they gather: none [-]."""
+        return model.hidden_size, 0
+
+    def _width(self, hidden_size: int) -> int:
+        return hidden_size // self.num_tables
+
+
+class NgramMemory(Extra, frozen=True, kw_only=True):
+    """Tables in which n-grams of the last tokens are looked up, beside some layers (Engram).
+
+    For each of these layers (`num_rows` names the rows of each) a token reads `num_lookups` rows,
+    one for each hash of each length of n-gram. A matrix makes of them a key for each residual
+    stream, and a value that is added in proportion to how well key and stream agree: `num_outputs`
+    model widths in all.
+
+    Tables are on GPUs, each holding a share, if `is_on_gpu`. Otherwise the host holds them, as in
+    vLLM 0.33 by default (``config/engram.py``): they take no memory here, and rows are fetched
+    ahead. Rows have the `row_dtype`, by default 8 bits with a scale for each 32 elements. Not
+    counted: norms, the gate between, a convolution over the last tokens (which Qwen3.8 has), and
+    gathering what GPUs make of the rows.
+    """
+
+    num_rows: Annotated[tuple[Rows, ...], Meta(min_length=1)]
+    row_size: Size
+    num_lookups: Size
+    num_outputs: Size
+    row_dtype: StorageDtype = "mxfp8"
+    is_on_gpu: bool = False
+
+    def table_parameters(self, model: Around) -> int:
+        """Return the weights of the tables [-]."""
+        return sum(self.num_rows) * self.row_size
+
+    @property
+    def table_bytes(self) -> float:
+        """Size of the tables, wherever they are [B]."""
+        return sum(self.num_rows) * self.row_size * BYTES_PER_ELEMENT[self.row_dtype]
+
+    def parameters(self, model: Around) -> int:
+        """Return the weights that every token is multiplied by [-]."""
+        read = self.num_lookups * self.row_size
+        return len(self.num_rows) * read * self.num_outputs * model.hidden_size
+
+    def weight_bytes(self, model: Around, layout: Layout) -> float:
+        """Return the bytes of the matrices, and of tables in GPU memory, on each GPU [B]."""
+        matrices = self.parameters(model) * BYTES_PER_ELEMENT[model.stream.weight_dtype]
+        tables = self.table_bytes if self.is_on_gpu else 0
+        return (matrices + tables) / layout.tensor_parallel
+
+    def work(self, run: Pass, model: Around) -> dict[str, Work]:
+        """Return the work in a pass, by component."""
+        stream, n, layers = run.stream, run.layout.tensor_parallel, len(self.num_rows)
+        read, made = self.num_lookups * self.row_size, self.num_outputs * stream.hidden_size
+        looked_up = run.num_tokens * (layers * read / n * BYTES_PER_ELEMENT[self.row_dtype])
+        weights = self.parameters(model) / layers / n
+        matrices = linear(run, layers, weights=weights, values=read + made / n, depth=read)
+        gates = between(run, layers, 2 * made, kernels=1)
+        return {"ngram_memory": matrices + Work(activation_bytes=looked_up), "elementwise": gates}
+
+
+_ROWS_MOVED = 3
+"""Times that rows of an LM head are moved: read, copied, and read to be multiplied [-]."""
+
+
+class HeadClusters(Extra, frozen=True, kw_only=True):
+    """Equal clusters of the vocabulary, of which the LM head scores only a token's best.
+
+    A small matrix scores clusters. The rows of the LM head in the best of them are copied for each
+    token, shared or not, and multiplied by, and the next token is one of theirs. As in vLLM
+    (``gemma4_mtp.py``), each GPU has all of a head that is cut, and scores all that is chosen.
+    """
+
+    num_clusters: Size
+    clusters_per_token: Size
+
+    def parameters(self, model: Around) -> int:
+        """Return the weights of the matrix that scores clusters [-]."""
+        return self.num_clusters * model.hidden_size
+
+    def weight_bytes(self, model: Around, layout: Layout) -> float:
+        """Return the bytes of the matrix, and of the copy of a head that is cut [B]."""
+        copied = model.vocabulary_size * model.hidden_size * (layout.tensor_parallel > 1)
+        return (self.parameters(model) + copied) * BYTES_PER_ELEMENT[model.stream.outer_dtype]
+
+    def work(self, run: Pass, model: Around) -> dict[str, Work]:
+        """Return the work in a pass, by component."""
+        h, count, dtype = model.hidden_size, self.num_clusters, run.stream.outer_dtype
+        tokens = Tokens(run.stream, run.replica.num_logits)
+        scored = model.vocabulary_size * self.clusters_per_token / count
+        # scores of clusters are read; logits written, and read for the choice
+        moved = count + scored * (_ROWS_MOVED * h + 2)
+        clusters = linear(tokens, 1, weights=count * h, values=h + count, depth=h, dtype=dtype)
+        # best clusters, their tokens, rows of these, product, best logit, its token
+        return {"lm_head": clusters, "head_rows": between(tokens, 1, moved, kernels=6)}

@@ -1,0 +1,363 @@
+"""Routed experts, with shared ones, as a feed-forward block."""
+
+from itertools import filterfalse
+from math import ceil
+from operator import attrgetter
+from typing import Annotated, Self
+
+import numpy as np
+from msgspec import Meta
+from msgspec.structs import replace
+
+from specmodel.core.algebra import experts, ranks
+from specmodel.core.algebra.routing import (
+    check_popularity,
+    moments_of,
+    rate_of,
+    union_by_expert,
+    use_of,
+)
+from specmodel.core.base.bounds import Count, Size, Spread
+from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import FloatArray
+from specmodel.core.layers import messages
+from specmodel.core.layers.batch import ONE, ZERO, Batch, Carried, Layout, Routing
+from specmodel.core.layers.blocks import BlockSizes, Tokens, between, linear, routed
+from specmodel.core.layers.dense import dense_block
+from specmodel.core.layers.forms import Form, Measure, measured
+from specmodel.core.layers.parts import FeedForwardBlock, check_divisor
+from specmodel.core.layers.run import Pass
+from specmodel.core.layers.stream import Stream
+from specmodel.core.layers.work import Work
+
+Choice = Annotated[int, Meta(ge=2, le=10**7)]
+"""Experts that there is a choice of: a single one is a dense block [-]."""
+
+_ALWAYS = attrgetter("always_speculates")
+_TINY = 1e-300
+
+
+class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
+    """Experts that tokens choose from, and experts that every token uses.
+
+    Parameters
+    ----------
+    num_experts, experts_per_token, expert_size
+        Routed experts, how many of them and of zero experts a token
+        chooses, and the width of one [-].
+    popularity_spread
+        How unequally the tokens of what a server is asked use experts: the standard deviation of
+        their popularity over its mean, 0 where all are equally popular [-].
+    num_zero_experts
+        Experts without weights that a token may choose as well, which return their input. Of the
+        others it then uses fewer: a mean, if all are equally popular [-].
+    expert_groups, groups_per_token
+        Groups that the experts stand in, and of how many of them a token chooses its experts [-].
+    num_shared_experts, shared_expert_size
+        Experts every token uses, and the width of one [-].
+    is_gated, is_shared_apart
+        Whether an expert has three matrices (gate, up, down) instead of two; whether shared experts
+        are a dense block with norms of its own, so that GPUs sum both before they are added.
+    latent_size
+        Width that routed experts read and write where it is not the model's, 0 for none: one matrix
+        brings each token to it, another brings their sum back. Router and shared experts keep the
+        model's width [-].
+    """
+
+    num_experts: Choice
+    experts_per_token: Size
+    expert_size: Size
+    popularity_spread: Spread = 0.0
+    num_shared_experts: Count = 0
+    shared_expert_size: Count = 0
+    is_gated: bool = True
+    is_shared_apart: bool = False
+    latent_size: Count = 0
+    num_zero_experts: Count = 0
+    expert_groups: Size = 1
+    groups_per_token: Size = 1
+
+    def __post_init__(self) -> None:
+        if self.experts_per_token > self.num_experts:
+            expected = f"at most num_experts = {self.num_experts}"
+            raise InputError("experts_per_token", self.experts_per_token, expected)
+        check_divisor(self, "expert_groups", "num_experts")
+        if self.groups_per_token > min(self.expert_groups, self.experts_per_token):
+            expected = "at most expert_groups, and at most experts_per_token"
+            raise InputError("groups_per_token", self.groups_per_token, expected)
+        if self.num_shared_experts and not self.shared_expert_size:
+            expected = f"a width above 0, as num_shared_experts = {self.num_shared_experts}"
+            raise InputError("shared_expert_size", self.shared_expert_size, expected)
+
+    @property
+    def experts(self) -> Self:
+        """The block itself, as it has experts."""
+        return self
+
+    @property
+    def activation_ratio(self) -> float:
+        """Share of the routed experts that a token uses, MoESD's ρ [-]."""
+        return self.experts_per_token / (self.num_experts + self.num_zero_experts)
+
+    @property
+    def mean_experts_per_token(self) -> float:
+        """Routed experts with weights that a token uses, a mean [-]."""
+        if not self.num_zero_experts:
+            return self.experts_per_token
+        return self.activation_ratio * self.num_experts
+
+    def parameters(self, hidden_size: int) -> int:
+        """Return the weights of one layer [-]."""
+        experts = self.num_experts * self.expert_parameters(hidden_size)
+        return experts + self.shared_parameters(hidden_size) + self._copied(hidden_size)
+
+    def active_parameters(self, hidden_size: int) -> int:
+        """Return the weights of one layer that a token is multiplied by, a mean [-]."""
+        experts = self.mean_experts_per_token * self.expert_parameters(hidden_size)
+        return round(experts) + self.shared_parameters(hidden_size) + self._copied(hidden_size)
+
+    def expert_parameters(self, hidden_size: int) -> int:
+        """Return the weights of one routed expert [-]."""
+        return (2 + self.is_gated) * self.routed_width(hidden_size) * self.expert_size
+
+    def routed_width(self, hidden_size: int) -> int:
+        """Return the width that routed experts read and write [-]."""
+        return self.latent_size or hidden_size
+
+    def latent_parameters(self, hidden_size: int) -> int:
+        """Return the weights of one layer to the width of routed experts and back [-]."""
+        return 2 * hidden_size * self.latent_size
+
+    def shared_parameters(self, hidden_size: int) -> int:
+        """Return the weights of the shared experts of one layer [-]."""
+        return (2 + self.is_gated) * hidden_size * self._shared_size
+
+    def router_parameters(self, hidden_size: int) -> int:
+        """Return the weights of the router of one layer [-]."""
+        return hidden_size * self._choices
+
+    def weight_bytes(self, stream: Stream, layout: Layout) -> float:
+        """Return the bytes of one layer on each GPU [B]."""
+        # router and latent projections are on all GPUs, in 16 bits or more where others have less
+        h, n = stream.hidden_size, layout.tensor_parallel
+        width, sliced = self.routed_width(h), self.expert_size / layout.expert_tensor_parallel
+        if stream.expert_dtype == "mxfp4":
+            sizes = zip((width, sliced), layout.mxfp4_multiples, strict=True)
+            width, sliced = (ceil(size / multiple) * multiple for size, multiple in sizes)
+        routed = self.num_experts / layout.expert_parallel * (2 + self.is_gated) * width * sliced
+        return (
+            routed * BYTES_PER_ELEMENT[stream.expert_dtype]
+            + self.shared_parameters(h) / n * BYTES_PER_ELEMENT[stream.weight_dtype]
+            + self._copied(h) * BYTES_PER_ELEMENT[stream.outer_dtype]
+        )
+
+    def reductions(self, layout: Layout) -> int:
+        """Return the all-reduces that follow one layer [-]."""
+        # Where attention is data-parallel and experts are whole, the all-to-all sums over experts,
+        # and only shared experts, which are cut, need an all-reduce. Where experts are cut, a
+        # reduce-scatter sums over replicas, and an all-reduce over the GPUs of each.
+        is_whole = layout.replicas > 1 and not layout.gathers_tokens
+        of_routed = int(not is_whole)
+        of_shared = int(bool(self.num_shared_experts) and (is_whole or self.is_shared_apart))
+        return (of_routed + of_shared) * int(layout.tensor_parallel > 1)
+
+    def active_experts(self, batch: Batch, routing: Routing) -> FloatArray:
+        """Return the distinct experts that a pass loads in each layer [-]."""
+        # Where a group speculates only by chance, its share of speculating sequences is a mean over
+        # passes in which some do. The union over all passes is a mean of these and of decode steps,
+        # each as often as it happens: the first therefore follows from the other two.
+        uncertain = [*filterfalse(_ALWAYS, batch.groups)]
+        if not uncertain:
+            return self._union(batch, routing, ONE)
+        if len(uncertain) > 1:
+            expected = "1 in all groups of a pass but one: only one group may speculate by chance"
+            raise InputError("speculating_chance", uncertain[1].speculating_chance, expected)
+        chance = uncertain[0].speculating_chance
+        plain = self._union(batch, routing, ZERO)
+        some = self._union(batch, routing, chance) - (1 - chance) * plain
+        return np.where(chance > 0, some / np.maximum(chance, _TINY), 0.0)
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        width, dtype = self._shared_size / run.layout.tensor_parallel, run.stream.weight_dtype
+        shared = dense_block("shared_experts", run, width, layers, self.is_gated, dtype)
+        found = {"router": self._router(run, layers)}
+        if self.latent_size:
+            found["latent_projections"] = self._latents(run, layers)
+        found["routed_experts"] = self._routed(run, layers)
+        if self.num_zero_experts:
+            # Tokens are scaled, then added to what others made. vLLM 0.33
+            # (``zero_expert_router.py``) then lets expert 0 compute these choices in vain. That is
+            # left out: it loads at most one expert more.
+            values = (2 + 3) * run.stream.hidden_size
+            found["zero_experts"] = between(run, layers, values, kernels=2)
+        return found | self._beside(shared, run) | self._exchanged(run, layers)
+
+    def _beside(self, shared: dict[str, Work], run: Pass) -> dict[str, Work]:
+        """Return the work of shared experts, on a second CUDA stream where the engine uses one."""
+        # Blocks with norms of their own are no part of an engine's experts (``models/gemma4.py``).
+        code = run.code
+        if not shared or not code.beside or self.is_shared_apart:
+            return shared
+        # their activation function runs there too
+        both = shared["shared_experts"] + shared["elementwise"]
+        both = replace(both, beside=code.beside, beside_tokens=code.beside_tokens)
+        return {"shared_experts": both}
+
+    @property
+    def _choices(self) -> int:
+        return self.num_experts + self.num_zero_experts
+
+    @property
+    def _shared_size(self) -> int:
+        return self.num_shared_experts * self.shared_expert_size
+
+    def _copied(self, hidden_size: int) -> int:
+        return self.router_parameters(hidden_size) + self.latent_parameters(hidden_size)
+
+    def _inclusion(self, routing: Routing) -> FloatArray:
+        """Return the chance that a token uses an expert: one for all, or one for each [-]."""
+        if routing.popularity is None:
+            return np.asarray(self.activation_ratio)
+        return check_popularity(routing.popularity, self.num_experts, self.mean_experts_per_token)
+
+    def _spread(self, routing: Routing) -> FloatArray | float | None:
+        """Return the spread of popularity, None if 0 or if `routing.popularity` is given [-]."""
+        spread = self.popularity_spread if routing.spread is None else routing.spread
+        is_equal = isinstance(spread, float) and spread == 0
+        return None if is_equal or routing.popularity is not None else spread
+
+    def _union(self, batch: Batch, routing: Routing, chance: FloatArray) -> FloatArray:
+        """Return the expected distinct experts if groups speculate with the given chance [-]."""
+        if layers := routing.layers:
+            unions = [self._union(batch, each, chance) for each in layers]
+            return np.asarray(np.mean(unions, axis=0))
+        groups, by_expert = batch.groups, routing.popularity is not None
+        inclusion, spread = self._inclusion(routing), self._spread(routing)
+        correlation = routing.correlation[..., None] if by_expert else routing.correlation
+        if spread is not None:  # tokens of one sequence share no fewer experts than any two do
+            p = float(inclusion)
+            variance, _ = moments_of(p, spread)
+            correlation = np.maximum(correlation, variance / max(p * (1 - p), _TINY))
+        rates = []  # at which a mean sequence of a group uses an expert, or each of them
+        for group in groups:
+            q, share = group.tokens_per_sequence, group.speculating_share
+            if not group.always_speculates:
+                share = share * chance
+            if by_expert:
+                q, share = q[..., None], share[..., None]
+            used = experts.expert_use(q, inclusion, correlation)
+            used = np.minimum(inclusion + share * (used - inclusion), 1.0)
+            rates.append(rate_of(used, spread))
+        total, rate = batch.num_sequences, rates[0]
+        if len(groups) > 1:  # of a mean sequence
+            shares = [group.batch_size / total for group in groups]
+            shares = [share[..., None] for share in shares] if by_expert else shares
+            parts = [share * each for share, each in zip(shares, rates, strict=True)]
+            rate = sum(parts[1:], parts[0])
+        if by_expert:
+            return union_by_expert(total, use_of(rate, None))
+        return self.num_experts * use_of(total * rate, spread)
+
+    def _router(self, run: Pass, layers: int) -> Work:
+        """Return the work of scoring all experts and choosing the top k, the same on every GPU."""
+        h, scores = run.stream.hidden_size, 3 * self._choices
+        return linear(
+            run,
+            layers,
+            weights=self.router_parameters(h),
+            values=h + scores,
+            depth=h,
+            dtype=run.stream.outer_dtype,
+        )
+
+    def _latents(self, run: Pass, layers: int) -> Work:
+        """Return the work of the matrices to the width of routed experts and back, on every GPU."""
+        # GPUs sum after the second matrix, which is linear, together with the shared experts (vLLM
+        # 0.33, ``models/nemotron_h.py``, ``reduce_commutative``).
+        h = run.stream.hidden_size
+        return linear(
+            run,
+            layers,
+            weights=self.latent_parameters(h),
+            values=2 * (h + self.latent_size),
+            depth=h + self.latent_size,
+            kernels=2,
+            dtype=run.stream.outer_dtype,
+        )
+
+    def _routed(self, run: Pass, layers: int) -> Work:
+        """Return the work of routed experts, with bringing tokens to them and back."""
+        layout, stream, k = run.layout, run.stream.expert_stream, self.mean_experts_per_token
+        active, pairs = Form({active_experts_of(self): 1.0}), run.everything.num_tokens * k
+        if layout.expert_parallel > 1:
+            active = measured(_busiest_experts, self, layout.expert_parallel)
+            pairs = measured(_busiest_pairs, self, layout.expert_parallel)
+        width = self.expert_size / layout.expert_tensor_parallel
+        return routed(
+            Tokens(stream, pairs),
+            layers,
+            BlockSizes(self.routed_width(stream.hidden_size), width, 2 + self.is_gated),
+            loaded=active,
+            experts=self.num_experts / layout.expert_parallel,
+            experts_per_token=k,
+        )
+
+    def busiest_pairs(self, batch: Batch, routing: Routing, degree: int) -> FloatArray:
+        """Return the token-expert pairs of the busiest rank, from moments of an expert's tokens."""
+        if layers := routing.layers:
+            pairs = [self.busiest_pairs(batch, each, degree) for each in layers]
+            return np.asarray(np.mean(pairs, axis=0))
+        # The tokens of an expert are a sum over independent sequences. In a sequence of q tokens,
+        # each uses an expert with chance p, and two of them with covariance ``c p (1 - p)``: the
+        # variance is ``p (1 - p) q (1 + (q - 1) c)``, by the factor `clumping` above that of
+        # independent tokens. Unequal popularity adds the variance of T p between experts; a spread
+        # is part of c. The third moment takes clumped tokens as Poisson counts of clumps.
+        p, c = np.atleast_1d(self._inclusion(routing)), routing.correlation
+        between = p - p.mean(axis=-1, keepdims=True)
+        variance, skew = (between**2).mean(axis=-1), (between**3).mean(axis=-1)
+        within = (p * (1 - p)).mean(axis=-1)
+        if (spread := self._spread(routing)) is not None:
+            variance, skew = moments_of(float(p[0]), spread)
+            least, within = variance / np.maximum(within, _TINY), within - variance
+            c = np.maximum(c - least, 0.0) / (1 - least)
+        T, E, k = batch.num_tokens, self.num_experts, self.mean_experts_per_token
+        clumped = batch.mean(lambda group: group.mean(lambda q: q * (1 + (q - 1) * c)))
+        clumping = clumped / batch.mean(lambda group: group.mean(lambda q: q))
+        within, uneven = T * clumping * within, T * T * variance  # powers would round otherwise
+        third = clumping * (within + 3 * uneven) + T * T * T * skew
+        return ranks.busiest_tokens(T * k / E, within + uneven, third, E, degree)
+
+    def _exchanged(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of bringing tokens to the GPUs of their experts, and back."""
+        stream, degree = run.stream.expert_stream, run.layout.expert_parallel
+        experts = self.num_experts, self.experts_per_token
+        groups = self.expert_groups, self.groups_per_token
+        visited = ranks.rank_share(*experts, degree, self.num_zero_experts, groups)
+        return messages.exchanged(
+            run,
+            layers,
+            width=self.routed_width(stream.hidden_size),
+            shares=(visited, self.mean_experts_per_token / degree),
+            value_bytes=stream.activation_bytes,
+        )
+
+
+def active_experts_of(experts: RoutedExperts) -> Measure:
+    """Return the distinct experts that a pass loads in each layer, as a measure [-]."""
+    return Measure(_active, (experts,))
+
+
+def _active(carried: Carried, experts: RoutedExperts) -> FloatArray:
+    return experts.active_experts(carried.everything, carried.routing)
+
+
+def _busiest_experts(carried: Carried, experts: RoutedExperts, degree: int) -> FloatArray:
+    """Return the experts that the rank with most of them loads, of `degree` ranks [-]."""
+    return ranks.busiest_experts(carried[active_experts_of(experts)], experts.num_experts, degree)
+
+
+def _busiest_pairs(carried: Carried, experts: RoutedExperts, degree: int) -> FloatArray:
+    """Return the token-expert pairs of the rank with most tokens, of `degree` ranks [-]."""
+    return experts.busiest_pairs(carried.everything, carried.routing, degree)

@@ -1,0 +1,145 @@
+"""Groups of layers that are alike, and the kinds of parts that a layer may have (`parts`).
+
+The dtype of a part's weights is the `weight_dtype` of the stream that it is given.
+"""
+
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from specmodel.core.base.bounds import Count, Size
+from specmodel.core.base.dtypes import BYTES_PER_ELEMENT, StorageDtype
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.records import Record
+from specmodel.core.layers.batch import Layout
+from specmodel.core.layers.blocks import linear
+from specmodel.core.layers.parts import FeedForwardBlock, LayerPart, TokenMixer
+from specmodel.core.layers.run import Pass
+from specmodel.core.layers.stream import Stream
+from specmodel.core.layers.work import Work
+
+
+def _kinds_of(base: type[LayerPart]) -> Any:
+    """Return the union of records of a base that state a kind, from all files of this room."""
+    room, _, own = __name__.rpartition(".")
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        if file.stem not in (own, "__init__"):
+            import_module(f"{room}.{file.stem}")
+    found, seen = [], [base]
+    for kind in seen:
+        seen += kind.__subclasses__()
+        if kind.__struct_config__.tag != kind.__name__:
+            found.append(kind)
+    return Union[tuple(sorted(found, key=lambda kind: kind.__module__))]  # noqa: UP007 - computed
+
+
+if TYPE_CHECKING:
+    Mixer: TypeAlias = TokenMixer
+    FeedForward: TypeAlias = FeedForwardBlock
+else:
+    Mixer, FeedForward = _kinds_of(TokenMixer), _kinds_of(FeedForwardBlock)
+
+
+class LayerGroup(Record, frozen=True, kw_only=True):
+    """Layers that are alike; a layer may have a mixer, a feed-forward block, or both.
+
+    Parameters
+    ----------
+    count, num_norms
+        Layers, and norms of the model's width in each; one before each part if None [-].
+    mixer, feed_forward
+        What mixes the tokens of a sequence, such as attention, and what each passes by itself.
+    mixer_dtype, output_dtype, ffn_dtype
+        Dtypes of weights where they differ from the model's: of the mixer, of the matrix after its
+        core where it differs from those before it, and of the feed-forward block, routed experts
+        aside.
+    """
+
+    count: Size
+    mixer: Mixer | None = None
+    feed_forward: FeedForward | None = None
+    mixer_dtype: StorageDtype | None = None
+    output_dtype: StorageDtype | None = None
+    ffn_dtype: StorageDtype | None = None
+    num_norms: Count | None = None
+
+    def __post_init__(self) -> None:
+        if self.mixer is None and self.feed_forward is None:
+            raise InputError("mixer", None, "a mixer, a feed_forward, or both")
+        parts = {"mixer_dtype": self.mixer, "output_dtype": self.mixer}
+        for field, part in {**parts, "ffn_dtype": self.feed_forward}.items():
+            dtype = getattr(self, field)
+            if dtype and part is None:
+                raise InputError(field, dtype, "none, as these layers lack the part")
+
+    @property
+    def norms(self) -> int:
+        """Norms of all these layers [-]."""
+        parts = int(self.mixer is not None) + int(self.feed_forward is not None)
+        return self.count * (parts if self.num_norms is None else self.num_norms)
+
+
+class Stored(Struct, frozen=True):
+    """A mixer or feed-forward block, in the dtypes of its weights.
+
+    `stream` is the model's, with the dtype of this part as `weight_dtype`; `output_dtype` is that
+    of the matrix after a mixer's core, where it has one of its own.
+    """
+
+    part: TokenMixer | FeedForwardBlock
+    stream: Stream
+    output_dtype: str | None = None
+
+    def weight_bytes(self, layout: Layout) -> float:
+        """Return the bytes of one layer on each GPU [B]."""
+        stream, size = self.stream, self.part.weight_bytes(self.stream, layout)
+        if self.output_dtype is None:
+            return size
+        wider = BYTES_PER_ELEMENT[self.output_dtype] - BYTES_PER_ELEMENT[stream.weight_dtype]
+        output = self.part.output_size * stream.hidden_size / layout.tensor_parallel
+        return size + output * wider
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass of this part's stream, by component."""
+        # A matrix after the core that has a dtype of its own is a component of its own.
+        found = self.part.work(run, layers)
+        if self.output_dtype is None or not self.part.output_size:
+            return found
+        stream = run.stream
+        inputs = self.part.output_size / run.layout.tensor_parallel
+        of_one: dict[str, Any] = {
+            "weights": inputs * stream.hidden_size,
+            "values": inputs + stream.hidden_size,
+            "depth": inputs,
+        }
+        counted = linear(run, layers, **of_one)
+        output = linear(run, layers, **of_one, dtype=self.output_dtype)
+        name = self.part.output_component
+        both = found[name]
+        summed = ("flop", "weight_bytes", "activation_bytes", "depth", "kernels")
+        kept = replace(both, **{f: getattr(both, f) - getattr(counted, f) for f in summed})
+        if both.kind != output.kind:  # of layers that were timed as a whole
+            output = replace(output, kind=both.kind, stored_dtype=both.stored_dtype)
+        others = {other: work for other, work in found.items() if other != name}
+        return {name: kept, "output_projections": output} | others
+
+
+def stored_parts(layers: Iterable[LayerGroup], stream: Stream, mixers: Stream) -> dict[Stored, int]:
+    """Return how many layers have each mixer, then each feed-forward block, in its dtypes."""
+    # Blocks without a dtype of their own see `stream`, mixers see `mixers`.
+    counts: dict[Stored, int] = {}
+    parts: list[tuple[int, Mixer | FeedForward | None, Stream, str | None, str | None]] = []
+    groups = tuple(layers)
+    parts += [(g.count, g.mixer, mixers, g.mixer_dtype, g.output_dtype) for g in groups]
+    parts += [(g.count, g.feed_forward, stream, g.ffn_dtype, None) for g in groups]
+    for count, part, of, own, output in parts:
+        if part is not None:
+            dtype = own or of.weight_dtype
+            seen = replace(of, weight_dtype=dtype)
+            key = Stored(part, seen, output if output != dtype else None)
+            counts[key] = counts.get(key, 0) + count
+    return counts

@@ -1,0 +1,198 @@
+"""Attention whose query heads share key-value heads (MHA, GQA, MQA), with or without a window.
+
+A pass reads the KV cache once per sequence, however many tokens it verifies. Layers of one model
+may differ in heads, in the width of keys and of values, and in whose cache they read.
+"""
+
+import numpy as np
+from msgspec.structs import replace
+
+from specmodel.core.base.bounds import Size
+from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.core.base.errors import InputError
+from specmodel.core.layers.blocks import Heads, attention, between, linear, prompt_attention
+from specmodel.core.layers.forms import Quantity, applied
+from specmodel.core.layers.messages import partial_outputs
+from specmodel.core.layers.parts import Cached, ContextMatrices, ForHeads, TokenMixer, check_divisor
+from specmodel.core.layers.run import Pass
+from specmodel.core.layers.stream import Stream
+from specmodel.core.layers.work import Work
+
+
+class GroupedHeads(TokenMixer, frozen=True, kw_only=True):
+    """Query heads that share key-value heads; fields as in `GroupedAttention`."""
+
+    num_heads: Size
+    num_kv_heads: Size
+    head_dim: Size
+
+    def __post_init__(self) -> None:
+        check_divisor(self, "num_kv_heads", "num_heads")
+
+    @property
+    def value_size(self) -> int:
+        """Width of a value head [-]."""
+        return self.head_dim
+
+    @property
+    def query_size(self) -> int:
+        """Width of the queries of all heads [-]."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def output_size(self) -> int:
+        """Inputs of the matrix after the core [-]."""
+        return self.num_heads * self.value_size
+
+    def cuts(self, degree: int) -> bool:
+        """Tell whether query heads divide over GPUs, and key-value heads do or are copied."""
+        divides = not self.num_heads % degree
+        return divides and (not self.num_kv_heads % degree or not degree % self.num_kv_heads)
+
+    @property
+    def for_head(self) -> ForHeads:
+        """`ForHeads` of this mixer, preferred to all others, with plain GQA of its sizes."""
+        sizes = {name: getattr(self, name) for name in ("num_heads", "num_kv_heads", "head_dim")}
+        plain = GroupedAttention(**sizes)
+        return ForHeads(0, self, plain, plain)
+
+    def _kv_ranks(self, tensor_parallel: int) -> int:
+        """GPUs that key-value heads are cut over; more GPUs than heads hold copies [-]."""
+        return min(tensor_parallel, self.num_kv_heads)
+
+    def _kv_elements(self, tensor_parallel: int) -> float:
+        """Elements of a token's keys and values on each GPU [-]."""
+        elements = self.num_kv_heads * (self.head_dim + self.value_size)
+        return elements / self._kv_ranks(tensor_parallel)
+
+
+class GroupedAttention(GroupedHeads, frozen=True, kw_only=True, tag="attention"):
+    """Attention whose query heads share key and value heads (MHA, GQA, MQA).
+
+    Parameters
+    ----------
+    num_heads, num_kv_heads, head_dim, value_head_dim
+        Query heads, key-value heads, the width of each, and that of a
+        value head where it is another [-].
+    window
+        Last entries that a query sees; all of them if None. Attention in chunks counts as a
+        window of a chunk: exact in the first chunk, above the mean beyond it [token].
+    input_size
+        Width that queries, keys and values are made of, where it is not the model's, as in a draft
+        head that reads an embedding beside what the target computed [-].
+    has_output_gate
+        Whether the query projection also makes a gate, as wide as the outputs, for these.
+    has_value_projection
+        Whether values have a matrix of their own. Without one they are the keys before norm and
+        rotation (V = K), so that the cache holds both all the same.
+    norms_all_heads
+        Whether queries, and keys, are normed over all heads together, so that GPUs that share these
+        sum squares.
+    has_own_cache
+        Whether the layer makes keys and values. If not, it attends to those of an earlier layer of
+        its kind: it has neither matrices nor a cache for them, but reads as much in a pass.
+
+    Notes
+    -----
+    Where values have no matrix, vLLM 0.33 and SGLang 0.5.23 load that of keys twice (in
+    ``gemma4.py`` and ``gemma4_causal.py``), and so hold and read as much as with one; here it is
+    counted once, as in checkpoints: 0.4 % of what a token of Gemma-4-26B-A4B reads.
+    """
+
+    window: Size | None = None
+    input_size: Size | None = None
+    has_output_gate: bool = False
+    value_head_dim: Size | None = None
+    has_value_projection: bool = True
+    has_own_cache: bool = True
+    norms_all_heads: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.has_value_projection and self.value_size != self.head_dim:
+            expected = f"head_dim = {self.head_dim}, as values are keys without a matrix of theirs"
+            raise InputError("value_head_dim", self.value_head_dim, expected)
+
+    @property
+    def value_size(self) -> int:
+        """Width of a value head [-]."""
+        return self.value_head_dim or self.head_dim
+
+    @property
+    def cached(self) -> Cached:
+        """Shape of the KV cache that the layer keeps, or reads from another layer."""
+        return self.num_kv_heads, self.head_dim, self.value_size, self.window
+
+    @property
+    def for_head(self) -> ForHeads:
+        """`ForHeads` with this mixer without its window; layers without one are preferred."""
+        place = 1 if self.window is None else 2
+        return replace(super().for_head, place=place, mixer=replace(self, window=None))
+
+    def cuts_tokens(self, degree: int, tensor_parallel: int) -> bool:
+        """Tell whether GPUs with copies of a key-value head, and its query heads, are as many."""
+        # as vLLM 0.33 checks (`verify_with_parallel_config`, `SlidingWindowSpec`)
+        copies, queries = tensor_parallel // self.num_kv_heads, self.num_heads // self.num_kv_heads
+        return self.window is None and degree <= copies and not queries % degree
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights of one layer on each GPU [-]."""
+        read, gate = self.input_size or hidden_size, int(self.has_output_gate)
+        by_head = read * self.query_size + (gate * read + hidden_size) * self.output_size
+        by_kv_head = read * self.num_kv_heads * self._made_of_token
+        return by_head / tensor_parallel + by_kv_head / self._kv_ranks(tensor_parallel)
+
+    def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
+        """Return the bytes that one layer keeps of a sequence on each GPU, at most a window [B]."""
+        if not self.has_own_cache:
+            return 0 * entries
+        kept = entries if self.window is None else applied(np.minimum, entries, self.window)
+        return kept * (self._kv_elements(tensor_parallel) * BYTES_PER_ELEMENT[stream.kv_dtype])
+
+    def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices:
+        """Return `ContextMatrices` from features to entries; one product if not quantised."""
+        weights = stream.hidden_size * self.num_kv_heads * self._made_of_token
+        is_whole = BYTES_PER_ELEMENT[stream.weight_dtype] >= 2
+        made = self._kv_elements(tensor_parallel)
+        return weights / self._kv_ranks(tensor_parallel), made, is_whole
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        n, gate = run.layout.tensor_parallel, int(self.has_output_gate)
+        queries, outputs, entry = self.query_size / n, self.output_size / n, self._kv_elements(n)
+        h, made = run.stream.hidden_size, entry if self.has_own_cache else 0.0
+        read = self.input_size or h
+        turned = 2 * (queries + made) + gate * 3 * outputs
+        heads = Heads(
+            queries=self.num_heads / n,
+            groups=self.num_kv_heads / self._kv_ranks(n),
+            sizes=(self.head_dim, self.value_size),
+            entry=entry,
+            is_written=self.has_own_cache,
+            holders=run.layout.decode_context_parallel,
+        )
+        found = {
+            "attention_projections": linear(
+                run,
+                layers,
+                weights=self.weights(h, n),
+                values=read + h + queries + (1 + gate) * outputs + made,
+                depth=read + outputs,
+                kernels=2,
+            ),
+            "elementwise": between(run, layers, turned, kernels=1 + gate),
+        }
+        if run.decoding:
+            queries = heads.queries * heads.holders
+            attended = run.decoding.attended(self.window, run.walk, queries)
+            found["attention_core"] = attention(run.stream, layers, attended, heads)
+        if run.prompts:
+            attended = run.prompts.attended(self.window)
+            found["prompt_attention"] = prompt_attention(run.stream, layers, attended, heads)
+        return found | partial_outputs(run, layers, run.num_tokens, heads)
+
+    @property
+    def _made_of_token(self) -> int:
+        """Width of what matrices make of a token for each key-value head [-]."""
+        values = self.value_size if self.has_value_projection else 0
+        return self.head_dim + values if self.has_own_cache else 0

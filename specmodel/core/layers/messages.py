@@ -1,0 +1,103 @@
+"""Work of messages between GPUs, and of those that bring tokens to their experts and back."""
+
+from specmodel.core.algebra import ranks
+from specmodel.core.algebra.ranks import Message
+from specmodel.core.layers.blocks import Heads, Tokens, between
+from specmodel.core.layers.forms import Quantity
+from specmodel.core.layers.run import Pass
+from specmodel.core.layers.work import Work
+
+DEEPEP_HOPS = 9
+"""Hops of the network that a message of DeepEP waits for [-]. This is a fit: on 16 to 256 H800 both
+messages took 42 to 57 us more than their bytes at the network's peak."""
+
+_LOG_SUM_BYTES = 4
+"""Size of the logarithm of the sum of exponentials of a head's scores [B]."""
+
+
+def message(sent: Message, sent_bytes: Quantity, *, collectives: float, rounds: float) -> Work:
+    """Return the work of collectives on tensors of `sent_bytes`, whose hops `rounds` wait for."""
+    return Work(
+        kind="message",
+        link_bytes=sent_bytes * sent.link_share,
+        network_bytes=sent_bytes * sent.network_share,
+        kernels=collectives,
+        collectives=collectives,
+        link_hops=rounds * sent.link_hops,
+        network_hops=rounds * sent.network_hops,
+    )
+
+
+def all_reduces(sent: Message, reduced_bytes: Quantity, *, count: float, ranks: int) -> Work:
+    """Return the work of equal all-reduces, `reduced_bytes` in all, on `ranks` GPUs of a node."""
+    # What a GPU sends inside the node depends on the engine's algorithm, and is not counted here;
+    # across nodes it is a ring's.
+    return Work(
+        kind="message",
+        network_bytes=reduced_bytes * sent.network_share,
+        network_hops=count * sent.network_hops,
+        kernels=count,
+        reductions=count,
+        reduced_bytes=reduced_bytes,
+        ranks=ranks,
+    )
+
+
+def exchanged(
+    run: Pass, layers: int, *, width: float, shares: tuple[float, float], value_bytes: float
+) -> dict[str, Work]:
+    """Return the work of bringing tokens to their experts and back, as the engine does it.
+
+    `width` is that of what experts read; `shares` are the chance that a token uses any expert of a
+    GPU, and the copies of it that a GPU gets if each of its experts has one [-]; `value_bytes` the
+    size of an element on its way there [B].
+    """
+    layout, by, back = run.layout, run.code.exchange, run.stream.residual_bytes
+    if layout.replicas == 1:
+        return {}
+    if layout.gathers_tokens or by == "gather":
+        # Tokens of all replicas are gathered, and sums over experts scattered: both together send
+        # as much as an all-reduce, in as many hops. That is over the replicas, whose GPUs do it
+        # side by side where experts are cut, or over all GPUs, which then have a part of the tokens
+        # each. In 16 bits (`AgRsAll2AllManager` in ``device_communicators/all2all.py`` of vLLM 0.14
+        # and ``layers/dp_attention.py`` of SGLang 0.5.23).
+        gpus = layout.num_gpus, layout.gpus_per_node
+        if layout.gathers_tokens:
+            gpus = layout.replicas, layout.replicas_per_node
+        gathered = run.everything.num_tokens * (layers * width * back)
+        sent_by = ranks.all_reduce(*gpus)
+        both = message(sent_by, gathered, collectives=2 * layers, rounds=layers)
+        return {"gather_scatter": both}
+    sent_by = ranks.all_to_all(layout.expert_parallel, layout.gpus_per_node)
+    row = shares[0] * width * (value_bytes + back)
+    if by == "copies":
+        sent_by = ranks.beside_network(sent_by, DEEPEP_HOPS)
+        scale = 4 / 128 if value_bytes <= 1 else 0.0  # 32 bits for 128 elements of 8 bits
+        row = shares[1] * width * (value_bytes + scale + back)
+    sent = run.num_tokens * (layers * row / layout.tensor_parallel)
+    return {"all_to_all": message(sent_by, sent, collectives=2 * layers, rounds=2 * layers)}
+
+
+def partial_outputs(run: Pass, layers: int, tokens: Quantity, heads: Heads) -> dict[str, Work]:
+    """Return the work of sharing queries, and outputs for parts of a sequence, among its holders.
+
+    Queries of all heads are gathered, then the logarithms of sums of each part in 32 bits, and
+    outputs weighted by them are summed and scattered (`cp_lse_ag_out_rs` of vLLM 0.24 and 0.33, the
+    default). Kernels put queries in order, weight outputs, and put these in order too.
+    """
+    n, (query, output) = heads.holders, heads.sizes
+    if n == 1:
+        return {}
+    row = n * heads.queries * ((query + output) * run.stream.residual_bytes + n * _LOG_SUM_BYTES)
+    moved = n * heads.queries * (2 * query + 4 * output)
+    return {
+        "context_exchange": gathers(run, tokens * (layers * row), 3 * layers),
+        "context_merge": between(Tokens(run.stream, tokens), layers, moved, kernels=3),
+    }
+
+
+def gathers(run: Pass, gathered_bytes: Quantity, count: int) -> Work:
+    """Return the work of `count` gathers or scatters among GPUs that share a sequence's tokens."""
+    # each sends half of an all-reduce, in half the hops
+    sent = ranks.all_reduce(run.layout.decode_context_parallel, run.layout.gpus_per_node)
+    return message(sent, gathered_bytes / 2, collectives=count, rounds=count / 2)

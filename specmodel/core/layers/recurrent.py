@@ -1,0 +1,196 @@
+"""What recurrent mixers share: a sequence keeps a state of fixed size, whatever its context.
+
+A pass reads the state of each sequence once, and writes it as `StateKeeping` says. Beside the state
+a sequence keeps a window of past tokens for a convolution.
+"""
+
+from operator import methodcaller
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from specmodel.core.base.bounds import Size
+from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.core.base.units import FloatArray
+from specmodel.core.layers.batch import Carried
+from specmodel.core.layers.blocks import StateHeads, Updates, between, linear, recurrence
+from specmodel.core.layers.forms import Form, Quantity, applied, measured
+from specmodel.core.layers.parts import TokenMixer
+from specmodel.core.layers.run import Pass
+from specmodel.core.layers.states import StateKeeping
+from specmodel.core.layers.stream import Stream
+from specmodel.core.layers.work import Work
+
+StateDtype = Literal["fp32", "bf16", "fp16"]
+"""Dtypes of a recurrent state."""
+
+
+class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
+    """A recurrent state, and before it a convolution over the last `conv_kernel` tokens."""
+
+    conv_kernel: Annotated[int, Meta(ge=1, le=1024)]
+    state_dtype: StateDtype = "fp32"
+
+    output_component = "recurrent_projections"
+    is_recurrent = True
+
+    moved_between = 3, 1
+    """Numbers that small kernels between matrices read or write for each input of the last matrix,
+    and how many kernels [-]: by default those of a gated norm."""
+
+    @property
+    def for_head(self) -> None:
+        """None, as no draft head is recurrent."""
+
+    @property
+    def state_size(self) -> int:
+        """Elements of the state of a sequence in one layer, 0 for none beside the window [-]."""
+        return 0
+
+    @property
+    def conv_channels(self) -> int:
+        """Values of a token that the convolution runs over, 0 where there is none [-]."""
+        return 0
+
+    def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
+        """Return the bytes one layer keeps of a sequence on each GPU, whatever its context [B]."""
+        window = self.past_token_bytes(stream, tensor_parallel) * (self.conv_kernel - 1)
+        return 0 * entries + self.state_bytes(tensor_parallel) + window
+
+    def reserved_bytes(
+        self, tokens: Quantity, states: StateKeeping, stream: Stream, tensor_parallel: int
+    ) -> Quantity:
+        """Return the bytes on each GPU for a sequence that verifies `tokens` at once [B]."""
+        past = applied(states.past_tokens, tokens, self.conv_kernel - 1)
+        return (
+            applied(states.states, tokens) * self.state_bytes(tensor_parallel)
+            + past * self.past_token_bytes(stream, tensor_parallel)
+            + applied(states.records, tokens) * self.record_bytes(tensor_parallel)
+        )
+
+    def state_bytes(self, tensor_parallel: int = 1) -> float:
+        """Return the size of the state of a sequence in one layer on each GPU [B]."""
+        return self.state_size / tensor_parallel * BYTES_PER_ELEMENT[self.state_dtype]
+
+    def record_bytes(self, tensor_parallel: int = 1) -> float:
+        """Return the size of the record from which a token's state update is replayed [B]."""
+        return 0.0
+
+    def past_token_bytes(self, stream: Stream, tensor_parallel: int = 1) -> float:
+        """Return the bytes that the convolution keeps of a past token [B]."""
+        return self.channels_on(tensor_parallel) * stream.residual_bytes
+
+    def channels_on(self, tensor_parallel: int) -> float:
+        """Return the channels of the convolution on each GPU [-]."""
+        return self.conv_channels / tensor_parallel
+
+    def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
+        """Return the values of a token between the matrices, and the widths of their inputs [-].
+
+        Values on each GPU that matrices write, or the last one reads; inputs of all but the last.
+        """
+        return 0.0, ()  # none but the last
+
+    def heads(self, tensor_parallel: int) -> StateHeads:
+        """Return the heads of the recurrence on each GPU."""
+        return StateHeads(0.0, 0.0, (0, 0))  # no states
+
+    def recurrence(self, run: Pass, layers: int) -> Work:
+        """Return the work of the states in some layers."""
+        return self.updates(run, layers)
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        h, n = run.stream.hidden_size, run.layout.tensor_parallel
+        (made, inputs), width = self.products(h, n), self.output_size / n
+        values, kernels = self.moved_between
+        found = {
+            "recurrent_projections": linear(
+                run,
+                layers,
+                weights=self.weights(h, n) - self.channels_on(n) * self.conv_kernel,
+                values=2 * h + made,
+                depth=sum(inputs) + width,
+                kernels=len(inputs) + 1,
+            ),
+            "elementwise": between(run, layers, values * width, kernels=kernels),
+            "short_convolution": self.convolution(run, layers) if self.conv_channels else Work(),
+            "recurrence": self.recurrence(run, layers) if self.state_size else Work(),
+        }
+        return {name: work for name, work in found.items() if work.kernels}
+
+    @property
+    def _conv_weights(self) -> int:
+        return self.conv_channels * self.conv_kernel
+
+    def convolution(self, run: Pass, layers: int, *, cached: int = 0) -> Work:
+        """Return the work of convolutions, which keep a window after each token, in some layers."""
+        # A window of all tokens but the newest is read, and written but for `cached` rows after the
+        # first token; each later one adds a row to it [-].
+        sequences, width = run.replica.num_sequences, self.conv_kernel
+        channels = layers * self.channels_on(run.layout.tensor_parallel)
+        row_bytes = channels * run.stream.residual_bytes
+        rows = verified(run, "tokens") - (1 + cached) * sequences
+        return Work(
+            flop=run.num_tokens * (2 * width * channels),
+            weight_bytes=row_bytes * width,
+            activation_bytes=run.num_tokens * (2 * row_bytes),
+            cache_bytes=2 * sequences * ((width - 1) * row_bytes) + rows * row_bytes,
+            kernels=layers,
+            kind="elementwise",
+            dtype=run.stream.activation_dtype,
+        )
+
+    def updates(self, run: Pass, layers: int, steps: Quantity = 0.0, **told: Any) -> Work:
+        """Return the work of state updates; `told` is passed on to `blocks.recurrence`."""
+        sequences, n = run.replica.num_sequences, run.layout.tensor_parallel
+        updates = Updates(
+            num_sequences=sequences,
+            states_moved=(sequences + verified(run, "moved")) * run.states.time_factor,
+            recorded_bytes=2 * self.record_bytes(n) * verified(run, "recorded"),
+            steps=steps,
+        )
+        return recurrence(run, layers, self.heads(n), updates, self.state_dtype, **told)
+
+
+class SquareStates(RecurrentMixer, frozen=True, kw_only=True):
+    """Heads with a square matrix of state each; as many of queries and keys as of values."""
+
+    num_heads: Size
+    head_dim: Size
+
+    @property
+    def state_size(self) -> int:
+        """Elements of the state of a sequence in one layer [-]."""
+        return self.num_heads * self.head_dim**2
+
+    @property
+    def output_size(self) -> int:
+        """Inputs of the matrix after the recurrence [-]."""
+        return self.num_heads * self.head_dim
+
+    def heads(self, tensor_parallel: int) -> StateHeads:
+        """Return the heads of the recurrence on each GPU."""
+        count = self.num_heads / tensor_parallel
+        return StateHeads(count, count, (self.head_dim, self.head_dim))
+
+
+def verified(run: Pass, name: str, *, is_mean: bool = False) -> Form:
+    """Return the states or tokens that a method of `StateKeeping` counts, over all sequences [-].
+
+    The method, `name`, counts for one sequence, given how many of its tokens may be the last
+    accepted. If `is_mean`, the mean over sequences is returned instead of the sum.
+    """
+    return measured(_verified, run.states, name, is_mean)
+
+
+def _verified(carried: Carried, states: StateKeeping, name: str, is_mean: bool) -> FloatArray:
+    batch = carried.replica
+    over = batch.mean if is_mean else batch.total
+    return over(methodcaller("mean_of_verified", getattr(states, name)))
+
+
+def without_delta(recurrence: Work) -> Work:
+    """Return a recurrence without a delta rule: 6 FLOP for each element and token instead of 8."""
+    return replace(recurrence, flop=recurrence.flop * 0.75, kind="state_space")

@@ -1,0 +1,191 @@
+"""What replaces the single residual stream of a model.
+
+Either several streams are mixed, or earlier sums are attended to. Blocks of a layer still read and
+write one row of the model's width for each token. What comes on top is done beside the norm before
+each block, with which engines fuse it, and each GPU has a copy of it.
+"""
+
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+from msgspec.structs import replace
+
+from specmodel.core.base.bounds import Count
+from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import FloatArray
+from specmodel.core.layers.batch import Carried, Layout
+from specmodel.core.layers.blocks import between
+from specmodel.core.layers.extras import Around, Extra
+from specmodel.core.layers.forms import Quantity, measured
+from specmodel.core.layers.run import Pass
+from specmodel.core.layers.stream import Stream
+from specmodel.core.layers.work import Work
+
+_MIXER_DTYPE = "fp32"
+
+
+def share_apart(carried: Carried, tokens: float) -> FloatArray:
+    """Return the share of an engine's savings in small passes that a pass forgoes [-].
+
+    0 up to `tokens` tokens, 1 from twice as many on, linear in between.
+    """
+    return np.clip(carried.replica.num_tokens / tokens - 1, 0, 1)
+
+
+def tokens_apart(carried: Carried, tokens: float) -> FloatArray:
+    """Return the tokens of a pass times `share_apart` [token]."""
+    return carried.replica.num_tokens * share_apart(carried, tokens)
+
+
+class HyperConnections(Extra, frozen=True, kw_only=True, tag_field="kind", tag="hyper_connections"):
+    """Several residual streams, of which each block reads a sum and adds to all (mHC, iHC).
+
+    Two small matrices a layer make, from all streams of a token, how much of each the block reads,
+    how much of its result each gets, and how they are mixed.
+
+    Parameters
+    ----------
+    num_streams
+        Residual streams [-].
+    is_mixed, gate_rank
+        Whether streams are mixed with each other; and, where each element of a stream has a gate
+        of its own that says how much the block reads, the width between the two matrices that make
+        these gates, 0 where a stream has one number [-].
+    has_head, in_modules
+        Whether a matrix makes one stream of them before the LM head (else they are summed), and
+        whether layers for multi-token prediction have as many streams.
+
+    Notes
+    -----
+    As engines of mid-2026 run it, and as it was timed: kernels before a block, with its norm, and
+    one after it. In passes of few tokens vLLM 0.33 fuses what follows a block with what precedes
+    the next (`EngineCode.fused_tokens`), which saves a launch and a walk over the streams. The
+    drafting layers of GLM-5.3-Flash have one stream, those of DeepSeek-V4 as many as the model.
+
+    References
+    ----------
+    Z. Xie et al., "mHC: Manifold-Constrained Hyper-Connections," 2025.
+    """
+
+    kernel_kind = "hyper_connections"
+    """Kind of its kernels: their own."""
+    num_streams: Annotated[int, Meta(ge=2, le=64)]
+    is_mixed: bool = True
+    gate_rank: Count = 0
+    has_head: bool = False
+    in_modules: bool = False
+
+    def __post_init__(self) -> None:
+        if self.gate_rank and self.is_mixed:
+            expected = "0 where is_mixed, as gates of elements are known without mixing alone"
+            raise InputError("gate_rank", self.gate_rank, expected)
+
+    def parameters(self, model: Around) -> int:
+        """Return the weights of the matrices before all blocks, with biases and scales [-]."""
+        made, wide = self._made, self.num_streams * model.hidden_size
+        head = self._of_head * (wide + 1) + 1 if self.has_head else 0
+        return model.mixed_blocks * (made * (wide + 1) + 2 + self.is_mixed) + head
+
+    def weight_bytes(self, model: Around, layout: Layout) -> float:
+        """Return the bytes of `parameters` on each GPU, in 32 bits [B]."""
+        return self.parameters(model) * self._weight_bytes(model.stream)
+
+    def fused_norms(self, model: Around) -> int:
+        """Return the norms that its kernels do as well: those before blocks [-]."""
+        return model.mixed_blocks
+
+    def work(self, run: Pass, model: Around) -> dict[str, Work]:
+        """Return the work of mixing in a pass, with the norms before blocks."""
+        tokens, stream, num_blocks = run.num_tokens, run.stream, model.mixed_blocks
+        after = self.after(tokens, stream, num_blocks)
+        if run.code.fused_tokens:
+            apart = measured(share_apart, run.code.fused_tokens)
+            after = replace(after, kernels=apart * after.kernels, depth=apart * after.depth)
+        found = self.before(tokens, stream, num_blocks) + after
+        if self.has_head:
+            found = found + self.before(tokens, stream, 1, self._of_head)
+        return {"residual_streams": found}
+
+    def before(
+        self, num_tokens: Quantity, stream: Stream, num_blocks: int, made: int | None = None
+    ) -> Work:
+        """Return the work before blocks: numbers are made of a token, and its streams summed."""
+        # Streams are read for the numbers (`made`; those of a block if None), and again for the
+        # sum. Two kernels do it; iterations, which make the numbers sum up in both directions, take
+        # as long as two more.
+        weights = num_blocks * (made or self._made) * self.num_streams * stream.hidden_size
+        size = self._weight_bytes(stream)
+        numbers = Work(flop=num_tokens * (2 * weights), weight_bytes=weights * size)
+        return self._moved(num_tokens, stream, num_blocks, kernels=4) + numbers
+
+    def after(self, num_tokens: Quantity, stream: Stream, num_blocks: int) -> Work:
+        """Return the work after blocks, whose results are added to streams that are mixed."""
+        return self._moved(num_tokens, stream, num_blocks, kernels=1)
+
+    def _moved(
+        self, num_tokens: Quantity, stream: Stream, num_blocks: int, *, kernels: int
+    ) -> Work:
+        """Return the traffic of all streams in and out, and of one; a block of threads a token."""
+        wide = self.num_streams * stream.hidden_size
+        values = num_blocks * (2 * wide + stream.hidden_size)
+        return Work(
+            activation_bytes=num_tokens * (values * stream.residual_bytes),
+            kernels=kernels * num_blocks,
+            depth=num_blocks * wide,
+            kind=self.kernel_kind,
+        )
+
+    @property
+    def _made(self) -> int:
+        """Numbers made of a token before each block; gates count by their two matrices [-]."""
+        mixing = self.num_streams**2 if self.is_mixed else 0
+        return self._of_head + self.num_streams + mixing
+
+    @property
+    def _of_head(self) -> int:
+        """Coefficients computed of a token to read the streams, as before the LM head [-]."""
+        return 2 * self.gate_rank or self.num_streams
+
+    def _weight_bytes(self, stream: Stream) -> float:
+        """Return the size of a weight: 32 bits, but 16 where gates have many [B]."""
+        return stream.residual_bytes if self.gate_rank else BYTES_PER_ELEMENT[_MIXER_DTYPE]
+
+
+class AttentionResiduals(
+    Extra, frozen=True, kw_only=True, tag_field="kind", tag="attention_residuals"
+):
+    """Sums of `block_layers` layers each, of which every block reads a weighted mean (AttnRes).
+
+    One kernel does it with the norm (``ops/attn_res.py`` of Kimi-K3 in vLLM 0.33): it reads the
+    sums stored so far beside the current one. The last kernel, before the LM head, reads all.
+    """
+
+    kernel_kind = "elementwise"
+    """Kind of its kernels: those of norms."""
+    block_layers: Annotated[int, Meta(ge=1, le=10**6)]
+
+    def parameters(self, model: Around) -> int:
+        """Return the weights: a norm and a row of scores for each block and for the LM head [-]."""
+        return 2 * model.hidden_size * (model.mixed_blocks + 1)
+
+    def weight_bytes(self, model: Around, layout: Layout) -> float:
+        """Return the bytes of `parameters` on each GPU [B]."""
+        return self.parameters(model) * model.stream.residual_bytes
+
+    def work(self, run: Pass, model: Around) -> dict[str, Work]:
+        """Return the work of reading earlier sums in a pass, inside the kernels of norms."""
+        # The mixer of layer i, from 0, reads ``ceil(i / b)`` of the sums, its feed-forward block
+        # ``ceil((i + 1) / b)``; the LM head reads all.
+        num_layers = model.mixed_layers
+        stored = [-(-i // self.block_layers) for i in range(num_layers + 1)]
+        in_layers = sum(stored[:-1]) + sum(stored[1:])
+        sums = in_layers * model.mixed_blocks / (2 * num_layers) + stored[-1]
+        read = sums * model.hidden_size
+        scored = run.num_tokens * (4 * read)
+        work = Work(flop=scored, weight_bytes=self.weight_bytes(model, run.layout))
+        return {"norms": between(run, 1, read, kernels=0) + work}
+
+
+Residuals = HyperConnections | AttentionResiduals

@@ -1,0 +1,396 @@
+"""Overheads of a serving stack: what a pass costs beyond its FLOPs and bytes."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+import numpy as np
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+from specmodel.core.algebra.roofline import Value
+from specmodel.core.base import records
+from specmodel.core.base.bounds import Day, Finite, Spread
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.records import Record
+from specmodel.core.base.units import FloatArray, check
+from specmodel.core.layers.engines import Beside, Exchange
+from specmodel.core.layers.states import Slots
+from specmodel.core.machines.kernels import Points, check_covariance
+from specmodel.core.machines.versions import named_version, of_version
+
+FOLDER = Path(__file__).parent / "data/engines"
+FIRST_TOKENS = Path(__file__).parent / "data/first_token.csv"
+
+
+class Overheads(Struct, frozen=True, kw_only=True, eq=False):
+    """Overheads of an engine as `EngineProfile` names them; numbers, or arrays of draws [s] [-]."""
+
+    kernel_time: FloatArray | float = 0.0
+    pass_time: FloatArray | float = 0.0
+    draft_kernel_time: FloatArray | float = 0.0
+    draft_pass_time: FloatArray | float = 0.0
+    reject_time: FloatArray | float = 0.0
+    reject_time_per_request: FloatArray | float = 0.0
+    reject_time_per_token: FloatArray | float = 0.0
+    tree_time: FloatArray | float = 0.0
+    eager_kernel_time: FloatArray | float = 0.0
+    host_speed: FloatArray | float = 1.0
+    gpu_time_factor: FloatArray | float = 1.0
+
+    def on_host(self) -> "Overheads":
+        """Return the overheads with host times divided by `host_speed`, which becomes 1."""
+        if isinstance(self.host_speed, float) and self.host_speed == 1:
+            return self
+        seconds = {name: getattr(self, name) / self.host_speed for name in ON_HOST}
+        return replace(self, **seconds, host_speed=1.0)
+
+    def told_to_wait(self, is_told: np.ndarray | bool = True) -> "Overheads":
+        """Return the overheads where each step is scheduled after the one before, if told so."""
+        # plain steps wait too: by 2.4 ms at one request, 5.2 at 128 (Qwen3-30B, H200, 0.24)
+        waited = is_told * self.reject_time
+        left = self.reject_time - waited
+        return replace(self, pass_time=self.pass_time + waited, reject_time=left)
+
+    def host_time(self, passes: Value, draft_passes: Value = 0.0) -> Value:
+        """Return the host time of passes of the target and of the drafter, launches aside [s]."""
+        return self.pass_time * passes + self.draft_pass_time * draft_passes
+
+    def eager_time(self, launches: Value) -> Value:
+        """Return what the host takes to launch kernels that no CUDA graph holds [s]."""
+        return self.eager_kernel_time * launches
+
+    def rejection_time(
+        self, draft_length: FloatArray, requests: FloatArray, chance: FloatArray | float = 1.0
+    ) -> FloatArray:
+        """Return the mean time that the host takes for the draft of a step beside its passes [s].
+
+        `requests` are the sequences of one replica that have a proposal, `chance` is that of any.
+        """
+        by_request = self.reject_time_per_request + self.reject_time_per_token * draft_length
+        return np.asarray(chance * self.reject_time + by_request * requests)
+
+
+FACTORS = ("host_speed", "gpu_time_factor")
+"""Factors on seconds, which are no overheads themselves."""
+
+OVERHEADS = tuple(name for name in Overheads.__struct_fields__ if name not in FACTORS)
+"""Overheads, which are seconds."""
+
+ON_HOST = tuple(name for name in OVERHEADS if name != "tree_time")
+"""Those that the host takes, or that kernels wait for it."""
+
+Hiding = Literal["none", "plain", "drafts", "all"]
+"""Which steps have the host work beside the GPU: none, those that draft nothing, these and, in the
+others, what launches the drafter, or all."""
+
+AttentionBackend = Literal[
+    "triton", "triton_attn", "triton_mla", "flash_attn", "flash_attn_mla", "fa3", "fa4",
+    "flashinfer", "flashinfer_mla", "flashmla", "cutlass_mla", "trtllm_mha", "trtllm_mla",
+    "cutedsl_mla", "aiter", "rocm_attn", "rocm_aiter_fa", "rocm_aiter_mla",
+    "rocm_aiter_unified_attn", "intel_xpu",
+]  # fmt: skip
+"""As vLLM 0.33 (in capitals there) and SGLang 0.5.23 name them."""
+Drafting = Literal[
+    "ngram", "suffix", "head", "block head", "parallel head", "model", "parallel model"
+]
+"""How drafts are made, as far as engines tell them apart."""
+
+MODELS = ("model", "parallel model")
+"""Ways of drafting by models that know nothing of the target."""
+
+_WHOLE_GRAPHS: dict[str, tuple[Drafting, ...]] = {"one_by_one": (), "in_pieces": ()}
+
+Ends = tuple[Points, Points]
+
+Overhead = Annotated[float, Meta(ge=0, le=10)]
+"""Seconds; no engine spends ten of them on a pass."""
+
+LARGEST_GRAPH = 1_000_000
+Captured = Annotated[int, Meta(ge=0, le=LARGEST_GRAPH)]
+"""Tokens or requests of a pass; 0 for none."""
+
+SplitTokens = Annotated[int, Meta(ge=1, le=1024)]
+"""Tokens of a sequence in a pass."""
+
+_LEAST_FACTOR, _MOST_FACTOR = 0.01, 100.0
+
+Factor = Annotated[float, Meta(ge=_LEAST_FACTOR, le=_MOST_FACTOR)]
+"""How many times as fast, or as long; beyond, it is another unit."""
+
+
+class FittedOn(Record, frozen=True, kw_only=True):
+    """What an engine was measured on; elsewhere its overheads are extrapolated.
+
+    Names of GPUs, kinds of drafters, and least and largest batch size and draft length.
+    """
+
+    version: str
+    hardware: list[str]
+    drafters: list[str]
+    batch_size: Ends
+    draft_length: Ends
+
+
+class EngineFit(Record, frozen=True, kw_only=True):
+    """What an engine's overheads were fitted to, and how well [-].
+
+    Errors are absolute, of predicted over measured less one; `left_out_error` is that of rows left
+    out, by the column whose values were left out in turn. `spread` is the standard deviation of
+    ln(measured / predicted) of rows left out; of an engine moved to runs of one host, at least that
+    of their speedups. `covariance` is that of the logarithms of the overheads `varied`, the others
+    being held. `outside_spread` is of files written before grounds (`prediction.ground`), not read.
+    """
+
+    date: Day
+    num_points: Points
+    mean_error: Spread
+    left_out_error: dict[str, Spread] = field(default_factory=dict)
+    spread: Spread
+    varied: list[str]
+    covariance: list[list[Finite]]
+    outside_spread: Spread = 0.0
+    fitted_on: FittedOn | None = None
+
+
+class EngineProfile(Record, frozen=True, kw_only=True):
+    """Overheads of one serving stack, beyond what its kernels take.
+
+    Parameters
+    ----------
+    schema_version, name, source
+        Version of this schema, 1; name for people; where the figures come from [-].
+    code_read
+        Newest version whose code tells how it drafts, verifies and keeps states, none if empty.
+    stack
+        Name of the stack whose kernels it runs, where a hardware profile has them fitted.
+    kernel_time, draft_kernel_time
+        Launch overhead of each kernel of a pass, and what a draft pass adds to it [s].
+    pass_time, draft_pass_time
+        Host overhead of each pass of the target, and of the drafter [s].
+    reject_time, reject_time_per_request, reject_time_per_token
+        Rejection sampling of a step, and what else the host does for a draft but not for each of
+        its passes: whatever the batch, per request, and per drafted token of each [s].
+    tree_time
+        What drafts that are trees take more on the GPU, to build and to mask them [s].
+    eager_kernel_time
+        What the host takes to launch a kernel of a pass that no CUDA graph holds, which goes on
+        beside the GPU in any step [s].
+    hides_host
+        Which steps have the host work beside the GPU (`algebra.overlap`): "all", "plain" ones, as
+        SGLang's first speculation, "drafts": these and what launches a drafter, or "none".
+        Elsewhere the two take turns.
+    waits_for
+        Drafts that the next step is scheduled after, so that the host has no such step beside the
+        GPU: of vLLM's asynchronous scheduling, those that need tokens on the host.
+    in_pieces, one_by_one
+        Drafters whose passes run from graphs of all but their attention, and from none; others run
+        from whole ones.
+    host_speed, gpu_time_factor
+        How many times as fast the host is as the one that the seconds (`tree_time` aside) hold for,
+        and how many times as long the GPU takes as its kernels were fitted to take [-].
+    draft_model_first
+        What a draft model is given first in a step (`draft_passes.MODEL_RULES`): its last token, or
+        all that were just verified, accepted or not, as vLLM 0.33 (``v1/spec_decode``, with the
+        next one beside) and SGLang 0.5.23 (``speculative/standalone_worker_v2``) run it. Heads are
+        given the verified ones by all engines.
+    state_slots
+        What it reserves of recurrent states for a running request, as `StateKeeping` says; that of
+        the engine whose kernels it runs if None.
+    state_time_factor
+        How many times as long its kernels take to move a recurrent state as those that profiles
+        were fitted to, of SGLang 0.5.14 and vLLM 0.18 [-]. SGLang before 0.5.10 kept states with
+        values along their rows and cut these into pieces of 8, or 32 bytes of a line of 128
+        (``fused_recurrent_gated_delta_rule_update``).
+    exchange
+        How tokens get to whole experts where attention is data-parallel (`layers.engines`), that of
+        the engine whose kernels it runs if None: "gather", vLLM's default, "copies", as by DeepEP,
+        or "ranks", one for each GPU.
+    shared_beside
+        Components that shared experts run beside on a second stream, up to a number of tokens
+        (`layers.engines`); none if they take turns.
+    fuses_norms, fuses_all
+        Whether one kernel does small all-reduces with the norm behind (`layers.engines`), and
+        whether it does all that any engine does side by side or in one kernel, whatever the size.
+    all_reduces
+        Stack whose all-reduces it runs where a link has them, if not those of its own.
+    runs_idle_drafter
+        Whether a drafter that is loaded runs, and is waited for, in steps that draft nothing: as in
+        vLLM 0.33 under a schedule of draft lengths.
+    attention_backend
+        Kernels of attention that it was told to run, None for its own choice
+        (`cost.attention.attention_walk`).
+    split_tokens
+        Most tokens of a sequence whose keys its Triton attention spreads over blocks of threads; of
+        more, one block walks all keys of a head (`Deployment.walk` says where it runs). 8 in vLLM
+        0.33 (``MAX_3D_QUERY_LEN``), 1 before (``use_3d``); None where it always spreads them
+        [token].
+    flash_split_tokens
+        The same of its FlashAttention 2: 1 in vLLM up to 0.33; a build that splits keys for drafts
+        too has more, such as 64 [token].
+    graphs, graph_limit, graph_sizes
+        By whose rule passes are captured in CUDA graphs (`machines.graphs`), None if that is not
+        known; the most tokens (vLLM) or requests (SGLang) of a captured pass, 0 where none is,
+        None for the default of that engine on the GPU; and the sizes that were given one by one,
+        none for the engine's own [token] [request].
+    fit
+        What the figures were fitted to; None if they were not.
+    stands_for
+        Engine that is not modelled and seems to run in its place, none if empty.
+    """
+
+    schema_version: Literal[1]
+    name: str
+    source: str
+    code_read: str = ""
+    stack: str | None = None
+    kernel_time: Overhead = 0.0
+    pass_time: Overhead = 0.0
+    draft_kernel_time: Overhead = 0.0
+    draft_pass_time: Overhead = 0.0
+    reject_time: Overhead = 0.0
+    reject_time_per_request: Overhead = 0.0
+    reject_time_per_token: Overhead = 0.0
+    tree_time: Overhead = 0.0
+    eager_kernel_time: Overhead = 0.0
+    hides_host: Hiding = "none"
+    waits_for: tuple[Drafting, ...] = ()
+    in_pieces: tuple[Drafting, ...] = ()
+    one_by_one: tuple[Drafting, ...] = ()
+    host_speed: Factor = 1.0
+    gpu_time_factor: Factor = 1.0
+    draft_model_first: Literal["one token", "verified", "verified and next"] = "one token"
+    state_slots: Slots | None = None
+    state_time_factor: Factor = 1.0
+    exchange: Exchange | None = None
+    shared_beside: tuple[Beside, ...] = ()
+    fuses_norms: bool = False
+    fuses_all: bool = False
+    all_reduces: Literal["sglang", "trtllm", "vllm"] | None = None
+    runs_idle_drafter: bool = False
+    attention_backend: AttentionBackend | None = None
+    split_tokens: SplitTokens | None = None
+    flash_split_tokens: SplitTokens | None = None
+    graphs: Literal["vllm", "vllm-512", "sglang"] | None = None
+    graph_limit: Captured | None = None
+    graph_sizes: tuple[Captured, ...] = ()
+    fit: EngineFit | None = None
+    stands_for: str = ""
+
+    def __post_init__(self) -> None:
+        if self.fit:
+            check_covariance("fit.", self.fit.varied, self.fit.covariance, (*OVERHEADS, *FACTORS))
+
+    @property
+    def overheads(self) -> Overheads:
+        """Seconds and factors by name."""
+        return Overheads(**{name: getattr(self, name) for name in (*OVERHEADS, *FACTORS)})
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether every overhead is zero."""
+        return not any(getattr(self, name) for name in OVERHEADS)
+
+    @property
+    def is_of_mean_host(self) -> bool:
+        """Whether the overheads are of a mean host, as hosts were left out of the fit in turn."""
+        return self.fit is not None and "host" in self.fit.left_out_error
+
+    def on_host(self, speed: float) -> "EngineProfile":
+        """Return the engine on a host `speed` times as fast as that of its overheads [-].
+
+        Intervals no longer vary the speed. An InputError says if `speed` is out of range, or if the
+        engine has no host overheads.
+        """
+        speed = float(check("host_speed", speed, minimum=_LEAST_FACTOR, maximum=_MOST_FACTOR))
+        if not any(getattr(self, name) for name in ON_HOST):
+            expected = f"an engine with overheads, such as vllm, with it: {self.name} has none"
+            raise InputError("host_speed", speed, expected)
+        engine = self.with_changes("engine", {"host_speed": speed})
+        if engine.fit is None or "host_speed" not in engine.fit.varied:
+            return engine
+        kept = [i for i, name in enumerate(engine.fit.varied) if name != "host_speed"]
+        known = {
+            "fit.varied": [engine.fit.varied[i] for i in kept],
+            "fit.covariance": [[engine.fit.covariance[i][j] for j in kept] for i in kept],
+        }
+        return engine.with_changes("engine", known)
+
+    def told_to(self, switches: Mapping[str, bool]) -> "EngineProfile":
+        """Return the engine with features switched, by the names in `naming.SWITCHES`.
+
+        A drafter that is told not to be eager runs from graphs, whatever the engine captures.
+        """
+        engine = self.with_graphs_of(0) if switches.get("enforce_eager") else self
+        if switches.get("sync_scheduling") and engine.hides_host != "none":
+            pass_time = float(engine.overheads.told_to_wait().pass_time)
+            engine = replace(engine, hides_host="none", pass_time=pass_time, reject_time=0.0)
+        if (is_eager := switches.get("eager_drafter")) is not None:
+            captured = {"one_by_one": get_args(Drafting)} if is_eager else _WHOLE_GRAPHS
+            engine = replace(engine, **captured)
+        return engine
+
+    def with_graphs_of(self, limit: int | Sequence[int]) -> "EngineProfile":
+        """Return the engine with CUDA graphs up to `limit`, or of the sizes that it lists.
+
+        They are in tokens or requests, as its `graphs` say, and rise.
+        """
+        if self.graphs is None:
+            expected = f"an engine whose CUDA graphs are known, such as vllm, with it: {self.name}"
+            raise InputError("graph_limit", limit, f"{expected} has none")
+        if isinstance(limit, int):
+            return replace(self, graph_limit=limit, graph_sizes=())
+        sizes = check("graph_limit", limit, minimum=1, maximum=LARGEST_GRAPH, whole=True)
+        if sizes.ndim != 1 or not sizes.size or (np.diff(sizes) <= 0).any():
+            raise InputError("graph_limit", [*limit], "sizes that rise, such as 1,2,4,8, or one")
+        captured = tuple(int(size) for size in sizes)
+        return replace(self, graph_limit=captured[-1], graph_sizes=captured)
+
+
+def load_engine(name: str | Path) -> EngineProfile:
+    """Return an engine profile by name or path.
+
+    Parameters
+    ----------
+    name
+        A name that `list_engines` gives, with a version perhaps (vllm-0.24), or the path of a TOML
+        file.
+
+    Examples
+    --------
+    >>> load_engine("ideal").is_ideal
+    True
+    """
+    if found := named_version(name):
+        profile = load_engine(found[0])
+        told = {"name": f"{profile.name} {found[1]}"}
+        return profile.with_changes("engine", of_version(*found) | told)
+    return records.load(EngineProfile, name, FOLDER, "engine")
+
+
+def list_engines() -> list[str]:
+    """Return the names of the engine profiles that ship with the package.
+
+    Examples
+    --------
+    >>> "ideal" in list_engines()
+    True
+    """
+    return list(records.list_names(FOLDER))
+
+
+def first_token_constants() -> dict[str, float]:
+    """Return what each fitted stack adds to the time to a first token beside its passes [s].
+
+    The table that ships names rows, models and source.
+
+    Examples
+    --------
+    >>> sorted(first_token_constants())
+    ['sglang', 'trtllm', 'vllm']
+    """
+    import csv
+
+    lines = FIRST_TOKENS.read_text(encoding="utf-8").splitlines()
+    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
+    return {row["stack"]: float(row["constant_time"]) for row in rows}

@@ -1,0 +1,225 @@
+"""How large a pass may be that an engine runs from a captured CUDA graph."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+
+from specmodel.core.base.notes import Note
+from specmodel.core.base.units import FloatArray
+from specmodel.core.machines.engine import EngineProfile
+from specmodel.core.machines.hardware import HardwareProfile
+
+Unit = Literal["token", "request"]
+
+_OPTIONS: dict[str, tuple[Unit, str]] = {
+    "vllm": ("token", "--max-cudagraph-capture-size"),
+    "vllm-512": ("token", "--max-cudagraph-capture-size"),
+    "sglang": ("request", "--cuda-graph-max-bs-decode"),
+}
+"""What engines count, and their options that capture larger passes."""
+
+_DATA_CENTER_BLACKWELL = 10  # major number of its compute capability
+
+_REQUESTS_BY_MEMORY = (
+    (20 * 2**30, 8, 8),
+    (35 * 2**30, 48, 160),
+    (60 * 2**30, 32, 160),
+    (160 * 2**30, 256, 512),
+)
+"""SGLang's requests below so much memory [B], on fewer than four GPUs and on four or more."""
+_MOST_REQUESTS = 512
+
+
+class GraphLimit(Struct, frozen=True, kw_only=True):
+    """Tokens or requests of the largest pass with a graph, on one replica.
+
+    `option` is that of the engine which sets them, `default_of` the engine whose default they are,
+    empty if they were given, `earlier` that of versions before, if another, and `sizes` those that
+    were given one by one, none if they are the engine's own, which are dense.
+    """
+
+    count: int
+    unit: Unit
+    option: str
+    default_of: str
+    earlier: int | None = None
+    sizes: tuple[int, ...] = ()
+
+    def is_beyond(self, requests: FloatArray, tokens: FloatArray, replicas: int) -> np.ndarray:
+        """Return which passes exceed the largest graph; counts are over all replicas."""
+        if self.sizes:
+            return np.isinf(self.padded(requests, tokens, replicas))
+        return np.asarray((tokens if self.unit == "token" else requests) / replicas > self.count)
+
+    def padded(self, requests: FloatArray, tokens: FloatArray, replicas: int) -> FloatArray:
+        """Return the requests of the graphs that passes run from, inf where none is as large.
+
+        A pass is padded to the next size that was given. vLLM rounds them up to multiples of the
+        tokens of a request, K + 1, and drops those that exceed the last
+        (``CompilationConfig.adjust_cudagraph_sizes_for_spec_decode``, 0.20 to 0.33); SGLang counts
+        requests. Counts are over all replicas, and sizes have been given.
+        """
+        with np.errstate(invalid="ignore"):  # where none runs, or without end
+            of_each = np.nan_to_num(tokens / requests, nan=1.0)
+        each = of_each if self.unit == "token" else np.ones(())
+        of_size = np.vectorize(self._next, otypes=[float])
+        return np.asarray(of_size(requests * each / replicas, each) * replicas / each)
+
+    def _next(self, size: float, each: float) -> float:
+        """Return the least captured size that holds a pass, of so many tokens a request."""
+        captured = self._captured(each)
+        return min((own for own in captured if size <= own <= self.count), default=np.inf)
+
+    def _captured(self, each: float) -> list[float]:
+        """Return the sizes that are captured of those given, of so many tokens a request."""
+        rounded = [-(-own // each) * each for own in self.sizes]
+        return [own for own in rounded if own <= self.count] or [each]
+
+    def most_requests(self, verify_tokens: FloatArray, replicas: int) -> FloatArray:
+        """Return the most requests of all replicas whose pass a graph holds [request].
+
+        `verify_tokens` are those of each request [token].
+        """
+        each = verify_tokens if self.unit == "token" else np.ones_like(verify_tokens)
+        counts = np.full_like(each, self.count)
+        if self.sizes:
+            counts = np.vectorize(lambda own: max(self._captured(own)), otypes=[float])(each)
+        return np.asarray(counts // each * replicas * (counts <= self.count))
+
+    @property
+    def typed(self) -> str:
+        """Option of the engine with its value."""
+        if not self.sizes:
+            return f"{self.option} {self.count}"
+        listed = " ".join(map(str, self.sizes))
+        if self.unit == "request":
+            return f"--cuda-graph-bs-decode {listed}"
+        return f"--cudagraph-capture-sizes {listed}"
+
+    def warnings(
+        self, batch_size: FloatArray, verify_tokens: FloatArray, replicas: int, seconds: float
+    ) -> tuple[Note, ...]:
+        """Return a note if some steps exceed the largest graph.
+
+        `batch_size` are requests of all replicas [request], `verify_tokens` of each request
+        [token], `seconds` what the host is taken to need for a kernel [s].
+        """
+        requests, of_each = np.broadcast_arrays(batch_size, verify_tokens)
+        tokens = requests * of_each
+        is_beyond = self.is_beyond(requests, tokens, replicas)
+        if not (self.count and is_beyond.any()):  # without graphs none was expected
+            return self._told_of_earlier(requests, of_each, replicas)
+        size = tokens if self.unit == "token" else requests
+        most = int(np.ceil(size.max() / replicas))
+        told = {
+            "drafts": _drafts(requests, of_each, is_beyond),
+            "needed": most,
+            "unit": self.unit,
+            "default_of": self.default_of,
+        }
+        return (self._note("beyond_graphs", requests[is_beyond], seconds, told),)
+
+    def _told_of_earlier(
+        self, requests: FloatArray, of_each: FloatArray, replicas: int
+    ) -> tuple[Note, ...]:
+        """Return a note if some steps exceed the largest graph of earlier versions, else ()."""
+        is_new = requests * of_each / replicas > (self.earlier or np.inf)
+        if not is_new.any():
+            return ()
+        sizes = int(requests[is_new].min()), int(requests[is_new].max())
+        told = {"engine": self.default_of, "count": self.earlier}
+        drafts = _drafts(requests, of_each, is_new)
+        return (Note("earlier_graphs", {"batch_sizes": sizes, "drafts": drafts, **told}),)
+
+    def held(
+        self, batch_size: FloatArray, verify_tokens: FloatArray, replicas: int, seconds: float
+    ) -> Note | None:
+        """Return a note if steps fill the largest graph: one token more per request exceeds it.
+
+        Arguments are as in `warnings`.
+        """
+        sizes, tokens = np.broadcast_arrays(batch_size, verify_tokens)
+        room = self.count * replicas / sizes
+        is_held = (tokens <= room) & (tokens + 1 > room)
+        if self.unit == "request" or not is_held.any():
+            return None
+        needed = int(np.ceil(sizes[is_held].max() * tokens.max() / replicas))
+        return self._note("graphs_end_drafts", sizes[is_held], seconds, {"needed": needed})
+
+    def _note(
+        self, kind: str, requests: FloatArray, seconds: float, told: Mapping[str, object]
+    ) -> Note:
+        """Return a note on the steps with these numbers of requests."""
+        sizes = int(requests.min()), int(requests.max())
+        own = {"count": self.count, "option": self.option, "kernel_time": seconds}
+        return Note(kind, {"batch_sizes": sizes, **own, **told})
+
+
+def _drafts(
+    requests: FloatArray, tokens: FloatArray, is_beyond: np.ndarray
+) -> tuple[float, float] | None:
+    """Return the shortest drafts beyond the graph at the smallest and largest batch [token].
+
+    None if, at each batch size, all steps exceed the graph or none does.
+    """
+    sizes = requests[is_beyond]
+    if not np.isin(requests[~is_beyond], sizes).any():
+        return None
+    ends = (is_beyond & (requests == end) for end in (sizes.min(), sizes.max()))
+    first, last = (float(tokens[end].min()) - 1 for end in ends)
+    return first, last
+
+
+def graph_limit(
+    engine: EngineProfile, hardware: HardwareProfile, tensor_parallel: int
+) -> GraphLimit | None:
+    """Return the largest pass that an engine runs from a graph; None if none is known.
+
+    Parameters
+    ----------
+    engine, hardware, tensor_parallel
+        An engine, whose own `graph_limit` comes before its default, and on which and over how many
+        GPUs its matrices are cut [-].
+
+    Notes
+    -----
+    vLLM captures passes of up to 512 tokens, from 0.28 on 1,024 on data-center Blackwell
+    (``VllmConfig._set_cudagraph_sizes``), and fewer only where it is told to run few requests.
+    SGLang 0.5.23 captures by requests, as many as memory and tensor parallelism say
+    (``arg_groups/memory_hook.py``).
+
+    Examples
+    --------
+    >>> from specmodel.core.machines import load_engine, load_hardware
+    >>> graph_limit(load_engine("vllm"), load_hardware("b200"), 8).count
+    1024
+    """
+    if engine.graphs is None:
+        return None
+    unit, option = _OPTIONS[engine.graphs]
+    count, default_of, earlier = engine.graph_limit, "", None
+    if count is None:
+        default_of = engine.name.partition(" (")[0]  # own runs keep it
+        major = int(hardware.compute_capability or 0)
+        is_wide = engine.graphs == "vllm" and major == _DATA_CENTER_BLACKWELL
+        tokens = 1024 if is_wide else 512
+        count = tokens if unit == "token" else _requests(hardware, tensor_parallel)
+        earlier = 512 if is_wide else None
+    return GraphLimit(
+        count=count,
+        unit=unit,
+        option=option,
+        default_of=default_of,
+        earlier=earlier,
+        sizes=engine.graph_sizes,
+    )
+
+
+def _requests(hardware: HardwareProfile, tensor_parallel: int) -> int:
+    """Return the most requests that SGLang captures by default [request]."""
+    for below, few, many in _REQUESTS_BY_MEMORY:
+        if hardware.memory.capacity_bytes < below:
+            return few if tensor_parallel < 4 else many
+    return _MOST_REQUESTS

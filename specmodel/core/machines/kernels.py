@@ -1,0 +1,341 @@
+"""Fitted kernels of a serving stack: parameters of the roofline, and how far to trust them."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
+
+import numpy as np
+from msgspec import Meta, Struct, defstruct, field
+from msgspec.structs import replace
+
+from specmodel.core.algebra.roofline import DATA_SHEET, KernelParameters
+from specmodel.core.base import records
+from specmodel.core.base.bounds import LEAST, Day, Finite, Portion, Spread
+from specmodel.core.base.dtypes import FitDtype, StorageDtype, names_of_fits
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.records import Record
+from specmodel.core.base.units import FloatArray
+from specmodel.core.layers.kinds import FITTED_KINDS, kernel_kind
+
+_LARGEST_VARIANCE = 1e4  # of a logarithm: beyond, nothing at all is known
+_ROUNDING = 1e-3
+
+Points = Annotated[int, Meta(ge=0, le=10**9)]
+
+TYPICAL = "typical"
+"""Name of the stack that is taken where nothing was fitted."""
+
+_AS: Mapping[str | None, str] = {"fp16": "bf16"}
+"""Arithmetic that runs as fast as one that was fitted, and that one."""
+
+FITTED_DTYPE: Literal["bf16"] = "bf16"
+"""Standard dtype: its fit is taken for dtypes that were not fitted."""
+
+STATE_DTYPE: Literal["fp32"] = "fp32"
+"""The standard dtype of recurrences, whose state engines keep in 32 bits."""
+
+
+def limited_covariance(covariance: FloatArray) -> FloatArray:
+    """Return a covariance in no direction of which more than `_LARGEST_VARIANCE` is recorded.
+
+    Few rows that hardly name a parameter give more than any logarithm can be unsure of.
+    """
+    variances, directions = np.linalg.eigh((covariance + covariance.T) / 2)
+    if variances.max(initial=0.0) <= _LARGEST_VARIANCE:
+        return covariance
+    scaled = directions * np.clip(variances, 0.0, 0.999 * _LARGEST_VARIANCE)
+    return np.asarray(scaled @ directions.T, float)
+
+
+def check_covariance(
+    table: str, varied: list[str], covariance: list[list[float]], known: Collection[str]
+) -> None:
+    """Refuse what cannot be the covariance of the logarithms of the parameters `varied`.
+
+    `table` is where the fit stands in its record, for messages: a name and a dot, or nothing.
+    """
+    size = len(varied)
+    if not set(varied) <= set(known) or len(set(varied)) < size:
+        raise InputError(f"{table}varied", varied, f"each once of {', '.join(known)}")
+    if [len(row) for row in covariance] != [size] * size:
+        raise InputError(f"{table}covariance", covariance, f"{size} rows of {size} numbers")
+    matrix = np.array(covariance).reshape(size, size)
+    largest = np.abs(matrix).max(initial=0.0)
+    lost = _ROUNDING * largest
+    if largest > _LARGEST_VARIANCE or (np.abs(matrix - matrix.T) > lost).any():
+        expected = f"a symmetric matrix of numbers up to {_LARGEST_VARIANCE:g}"
+        raise InputError(f"{table}covariance", covariance, expected)
+    if size and np.linalg.eigvalsh(matrix).min() < -lost:
+        expected = "variances, and covariances that they allow"
+        raise InputError(f"{table}covariance", covariance, expected)
+
+
+def fitted_dtype(kind: str) -> StorageDtype:
+    """Return the standard dtype of a kind: its fit is taken for dtypes that were not fitted."""
+    return STATE_DTYPE if kernel_kind(kind).follows == "state" else FITTED_DTYPE
+
+
+class KernelFit(Record, frozen=True, kw_only=True):
+    """Fitted parameters of one kind of kernel at one dtype of weights or KV.
+
+    Parameters
+    ----------
+    launch_time, memory_efficiency, compute_efficiency, activation_efficiency, sharpness
+        Parameters of the roofline, as in `KernelParameters` [s] [-].
+    tile_rows, tile_growth, tile_width, group_time, ramp_time, depth_time, depth_limit
+        Further ones, of tiles [-], of groups and ramps [s], and of depths [s] [-].
+    reread_rows, result_terms
+        Further ones of products on a CPU [-].
+    arithmetic_dtype
+        Dtype that the kernels compute in: the fit holds for no other.
+    num_points, num_judged, is_held_out
+        Number of points fitted and of points for the errors [-]; whether the latter have shapes
+        that were not fitted.
+    mean_error, median_error, percentile_90_error
+        Of abs(predicted / measured - 1): mean over points within a shape and then
+        over shapes, median and 90th percentile over points [-].
+    shape_spread, row_spread
+        Standard deviation of ln(measured / predicted) between shapes, and between points within a
+        shape [-].
+    at_bound
+        Parameters that the fit left at a bound, whose value is that bound.
+    varied, covariance
+        Parameters that were fitted, and the covariance of their logarithms [-].
+    """
+
+    launch_time: Annotated[float, Meta(ge=0, le=1)]
+    memory_efficiency: Portion
+    compute_efficiency: Annotated[float, Meta(ge=LEAST, le=100)] = 1.0
+    activation_efficiency: Annotated[float, Meta(ge=LEAST, le=100)] | None = None
+    sharpness: Annotated[float, Meta(ge=1, le=64)]
+    tile_rows: Annotated[float, Meta(ge=0, le=4096)] = 0.0
+    tile_growth: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    tile_width: Annotated[float, Meta(ge=0, le=4096)] = 0.0
+    reread_rows: Annotated[float, Meta(ge=0, le=4096)] = 0.0
+    result_terms: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
+    group_time: Annotated[float, Meta(ge=0, le=1e-3)] = 0.0
+    ramp_time: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    depth_time: Annotated[float, Meta(ge=0, le=1e-3)] = 0.0
+    depth_limit: Annotated[float, Meta(ge=1, le=1e9)] = 1e9
+    arithmetic_dtype: str
+    num_points: Points
+    num_judged: Points
+    is_held_out: bool
+    mean_error: Spread
+    median_error: Spread
+    percentile_90_error: Spread
+    shape_spread: Spread
+    row_spread: Spread
+    at_bound: list[str] = field(default_factory=list)
+    varied: list[str]
+    covariance: list[list[Finite]]
+
+    def __post_init__(self) -> None:
+        check_covariance("", self.varied, self.covariance, _PARAMETERS)
+        if not set(self.at_bound) <= set(self.varied):
+            raise InputError("at_bound", self.at_bound, f"some of {', '.join(self.varied)}")
+
+    def with_errors(self, error: float, shape: float, row: float = 0.0) -> Self:
+        """Return the fit with the larger errors of a stand-in: least mean error, added spreads."""
+        return replace(
+            self,
+            mean_error=max(self.mean_error, error),
+            shape_spread=math.hypot(self.shape_spread, shape),
+            row_spread=math.hypot(self.row_spread, row),
+        )
+
+    @cached_property
+    def parameters(self) -> KernelParameters:
+        """Parameters of this fit for the roofline."""
+        return KernelParameters(**{name: getattr(self, name) for name in _PARAMETERS})
+
+
+class _Source(Record, frozen=True, kw_only=True):
+    """Version of a stack, data set and device of its fits, their day, and if it is the default."""
+
+    version: str
+    source: Annotated[str, Meta(min_length=3)]
+    date: Day
+    lent_by: str = ""
+    is_default: bool = False
+    is_measured_here: bool = False
+
+
+if TYPE_CHECKING:
+    _FitsByKind: TypeAlias = _Source
+else:  # a field for each kind of the table, so that errors name kinds as they name other fields
+    _FitsByKind = defstruct(
+        "_FitsByKind",
+        [(kind, dict[FitDtype, KernelFit], field(default_factory=dict)) for kind in FITTED_KINDS],
+        bases=(_Source,),
+        kw_only=True,
+    )
+
+
+class FittedStack(_FitsByKind, frozen=True):
+    """Kernels of one serving stack on one GPU, with the data set that they were fitted to.
+
+    Each fitted kind of `layers.kinds` is a further field: its fits by dtype of weights, cache or
+    state.
+
+    Parameters
+    ----------
+    version
+        Version of the stack.
+    source
+        Data set of the fits, and the device that it was measured on.
+    date
+        Day of the fit as 2026-11-21.
+    lent_by
+        Name of another device that it was measured on, whose kernels this one runs; errors are
+        then those of kernels on devices that nothing was measured on.
+    is_default
+        Whether this stack is taken if none is named.
+    is_measured_here
+        Whether it was timed on the very machine of the profile, so that it goes before an engine's.
+    """
+
+    def of_kind(self, kind: str) -> Mapping[str, KernelFit]:
+        """Return the fits of a kind by dtype; none of a kind that is never fitted."""
+        fits: Mapping[str, KernelFit] = getattr(self, kernel_kind(kind).name, {})
+        return fits
+
+    def fits(self) -> Iterator[tuple[str, str, KernelFit]]:
+        """Yield kind, dtype and fit of all there are."""
+        for kind in FITTED_KINDS:
+            for dtype, fit in self.of_kind(kind).items():
+                yield kind, dtype, fit
+
+
+class Kernels(Struct, frozen=True, eq=False):
+    """How the kernels of a deployment use their GPU.
+
+    Parameters
+    ----------
+    stack
+        Whose kernels: a fitted stack, "typical" or "datasheet".
+    fits
+        By kind and dtype of weights, cache or state: the stack's own fits, and those of others that
+        it takes where it has none (`fallbacks.stack_kernels`); empty for the data sheet.
+    record
+        The stack's record in the hardware profile; None for the data sheet.
+    typical
+        Kinds that the stack has no fit of at their standard dtype, so that typical ones stand in.
+    all_reduces
+        Stack whose all-reduces run, if not of the same.
+    borrowed
+        By kind and dtype: the stack whose fit is taken, or "typical".
+    standard_errors
+        By kind, where the fit at the standard dtype is used for another dtype: its least mean
+        error, and what that adds to the spread over shapes [-].
+    """
+
+    stack: str
+    fits: Mapping[str, Mapping[str, KernelFit]] = field(default_factory=dict)
+    record: FittedStack | None = None
+    typical: tuple[str, ...] = ()
+    all_reduces: str | None = None
+    borrowed: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    standard_errors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def link_stack(self) -> str:
+        """Stack whose all-reduces run."""
+        return self.all_reduces or self.stack
+
+    @property
+    def measured_here(self) -> str:
+        """Day on which the stack was timed on this very device, "" if it was not."""
+        return self.record.date if self.record and self.record.is_measured_here else ""
+
+    def place(
+        self, kind: str, stored: str, arithmetic: str | None = None
+    ) -> tuple[str, str] | None:
+        """Return the kind and dtype of the fit that kernels use, None if they use the data sheet.
+
+        It is the fit of the first of `names_of_fits`, else that of the standard dtype, else the one
+        of the kind that this kind falls back to. `stored` is the dtype of weights, cache or state,
+        `arithmetic` that of the arithmetic on them, None for whatever was fitted. A fit to weights
+        holds for its own arithmetic only; what reads a cache or a state computes alike whatever
+        that holds.
+        """
+        row, fits = kernel_kind(kind), self.fits.get(kind, {})
+        is_any = row.follows in ("cache", "state") or arithmetic is None
+        computed = _AS.get(arithmetic, arithmetic)
+        for name in names_of_fits(stored, arithmetic):
+            if name in fits and (is_any or fits[name].arithmetic_dtype == computed):
+                return kind, name
+        if fitted_dtype(kind) in fits:
+            return kind, fitted_dtype(kind)
+        return self.place(row.fallback, stored, arithmetic) if row.fallback else None
+
+    def is_typical(self, place: tuple[str, str]) -> bool:
+        """Tell whether the fit of a place is a typical one, as the stack has none."""
+        kind, dtype = place
+        if place in self.borrowed:
+            return self.borrowed[place] == TYPICAL
+        return kind in self.typical and not (self.record and dtype in self.record.of_kind(kind))
+
+    def fit(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelFit | None:
+        """Return the fit of `place`, with larger errors where it serves another dtype or kind.
+
+        None if kernels use the data sheet; arguments are those of `place`. What was borrowed from
+        another stack has its larger errors already.
+        """
+        place = self.place(kind, stored, arithmetic)
+        if place is None:
+            return None
+        fit, untimed = self.fits[place[0]][place[1]], kernel_kind(kind).untimed
+        if untimed and place[0] != kind:
+            fit = fit.with_errors(*untimed)
+        is_standard = place[1] == fitted_dtype(place[0]) and stored not in (place[1], "fp16")
+        if is_standard and place[0] in self.standard_errors:
+            fit = fit.with_errors(*self.standard_errors[place[0]])
+        return fit
+
+    def parameters(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelParameters:
+        """Return the parameters of the fit for a kind and dtypes, or the data sheet's.
+
+        An InputError names a kind that the table has not, or that a stack has no fit of and no
+        fallback for: kernels that nobody timed do not run at the speed of the data sheet.
+        """
+        place = self.place(kind, stored, arithmetic)
+        if place:
+            return self.fits[place[0]][place[1]].parameters
+        if kernel_kind(kind).follows and self.record:
+            remedy = "give it a fallback in specmodel/core/layers/data/kinds.toml, or fit it"
+            raise InputError("kind", kind, f"one that {self.stack} has a fit of: {remedy}")
+        return DATA_SHEET
+
+    def arithmetic(self, kind: str, stored: str, arithmetic: str) -> str:
+        """Return the dtype at whose peak rate the kernels of `parameters` compute.
+
+        It is `arithmetic`, or for prompt attention the dtype of the fit: with an 8-bit cache but
+        only a fit to 16-bit ones, it computes in 16 bits, as no fit shows a gain from 8.
+        """
+        follows_fit = kernel_kind(kind).computes_as_fitted
+        place = self.place(kind, stored) if follows_fit else None
+        return self.fits[place[0]][place[1]].arithmetic_dtype if place else arithmetic
+
+    def kind_of_errors(self, kind: str) -> str:
+        """Return the kind of kernels whose errors apply to `kind`: that of the fit it takes."""
+        kind = kernel_kind(kind).errors_of or kind
+        while self.record and not self.fits.get(kind):
+            row = kernel_kind(kind)
+            if row.untimed or not row.fallback:
+                break
+            kind = row.fallback
+        return kind
+
+
+DATA_SHEET_KERNELS = Kernels("datasheet")
+
+
+def load_typical() -> FittedStack:
+    """Return typical kernels: for a device that nothing was measured on."""
+    return records.load(FittedStack, TYPICAL, Path(__file__).parent / "data/stacks", "stack")
+
+
+_PARAMETERS = tuple(KernelParameters.__struct_fields__)

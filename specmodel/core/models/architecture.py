@@ -1,0 +1,368 @@
+"""Architectures: the bytes and parameters of a decoder, target or drafter; how it is read."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from specmodel.core.base import records
+from specmodel.core.base.dtypes import BYTES_PER_ELEMENT, kernel_dtype
+from specmodel.core.base.errors import InputError, nearest
+from specmodel.core.base.naming import found_path, is_local
+from specmodel.core.base.records import as_table, field_names
+from specmodel.core.base.units import FloatArray, check
+from specmodel.core.layers.batch import Layout
+from specmodel.core.models.checkpoints import checkpoint, keeps_cache_in_fp8
+from specmodel.core.models.shape import Shape
+
+FOLDER = Path(__file__).parent / "data/architectures"
+
+_MOST_CUTS = 1025
+"""Degrees of parallelism below this are offered where one does not do [-]."""
+
+
+class Architecture(Shape, frozen=True):
+    """Shape of one decoder: its groups of layers in order, what is around them, and dtypes.
+
+    Parameter counts leave out biases and rotary tables (below 0.1 % in every model that ships).
+
+    Parameters
+    ----------
+    schema_version
+        Version of this schema, 2.
+    name, source
+        Name for people; where the shape comes from.
+    hidden_size
+        Width of the residual stream [-].
+    layers
+        Groups of layers; the order of those that alternate does not matter, as costs add up.
+    vocabulary_size, has_tied_embeddings
+        Entries of the vocabulary [token]; whether the LM head is the embedding transposed.
+    input_vocabulary_size
+        Entries of the embedding where the LM head has fewer, as that of a draft head may [token].
+    embedding_size
+        Width of the embedding where it differs from `hidden_size` [-].
+    max_positions
+        Entries of a learned position embedding, 0 for rotary [token].
+    max_context_length
+        Longest context that the model is made for, None where that is not known; of a shape that
+        ships, the longest of its checkpoints [token].
+    input_projection_size
+        Width that a draft head projects down to `hidden_size` before its layers, 0 for none; in 16
+        bits or more, and copied to each GPU, as engines have it [-].
+    weight_dtype, attention_dtype, expert_dtype
+        Dtypes of the weights: of linear layers; of mixers, and of routed experts, by default the
+        same. A group of layers may have others of its own.
+    embedding_dtype, head_dtype
+        Dtypes of embedding and router, by default that of linear layers but not below 16 bits;
+        of the LM head, by default that of the embedding.
+    mtp_dtype
+        Dtype of all weights of the block for multi-token prediction that the checkpoint has,
+        where its parts do not have those of the target.
+    activation_dtype, attention_activation_dtype, expert_activation_dtype, kv_dtype
+        Dtypes of activations, which arithmetic follows; of those inside mixers and those inside
+        routed experts, by default the same; and of the KV cache.
+    other_kv_dtype
+        Dtype of the KV cache by a second record of the checkpoint, which some engines pass over.
+    num_mtp_modules
+        Modules for multi-token prediction, each with weights of its own for the position that it
+        drafts; one alone drafts them all. 0 says that the checkpoint has none: a drafter of that
+        kind is then one that could be trained, as if there was one [-].
+    mtp_layer
+        Layer of a module, where it is not one with the target's attention, over all entries, and
+        with experts if the target has them.
+    shares_mtp_index
+        Whether all draft passes of a step use the selection of the first, in sparse attention.
+    layer_inputs
+        Embeddings of a token for each layer.
+    ngram_inputs
+        Embeddings of the last tokens, beside that of a token.
+    ngram_memory
+        Tables in which n-grams are looked up.
+    reads_target_cache
+        Whether it is a draft head that attends to caches of its target, and has none.
+    residuals
+        What stands in place of one residual stream.
+    markov
+        Of a block drafter, what makes its tokens depend on each other.
+    head_clusters
+        Clusters of the vocabulary, where the LM head scores only the best of them for each token.
+    ignored_config_keys
+        Keys of the ``config.json`` that were not read, as asked for; None where all were.
+    """
+
+    @classmethod
+    def from_hf_config(
+        cls,
+        path: str | Path,
+        argument: str = "target",
+        *,
+        weight_dtype: str | None = None,
+        ignore_keys: Collection[str] = (),
+    ) -> Self:
+        """Return the architecture that a model's public ``config.json`` describes.
+
+        Parameters
+        ----------
+        path
+            The file, or the folder that holds it.
+        argument
+            Name that an error should carry.
+        weight_dtype
+            Dtype of the weights of linear layers, which overrides what the checkpoint says of
+            them; a record of quantisation beside ``config.json`` is not read then, and one in it
+            is passed over if it is not understood.
+        ignore_keys
+            Keys that are read as if they were not in the file, at whatever depth they stand.
+
+        Examples
+        --------
+        >>> Architecture.from_hf_config("no/such/config.json")
+        Traceback (most recent call last):
+        ...
+        specmodel.core.base.errors.InputError: target: got 'no/such/config.json'; expected ...
+        """
+        from specmodel.core.models.hf.config import architecture_fields  # tables for this path only
+        from specmodel.core.models.hf.files import read_config
+
+        file = read_config(path, argument, ignore_keys)
+        beside = file.quantisation() if weight_dtype is None else None
+        fields = architecture_fields(file.content, file.argument, beside, weight_dtype=weight_dtype)
+        own = records.build(cls, file.with_origin(fields), file.argument)
+        return own.with_changes(argument, _stored(own, weight_dtype) if weight_dtype else {})
+
+    def with_changes(self, argument: str, changes: Mapping[str, object]) -> Self:
+        """Return a validated copy with fields replaced, those of layers in all that have them.
+
+        A field of a mixer or feed-forward block, such as `experts_per_token`, is replaced wherever
+        it stands, and `num_layers` where all layers are alike.
+        """
+        own = {key: value for key, value in changes.items() if key in field_names(type(self))}
+        inner = {key: value for key, value in changes.items() if key not in own}
+        if inner:
+            own["layers"] = self._changed_layers(argument, inner)
+        try:
+            return super().with_changes(argument, own)
+        except InputError as error:  # named as the change was, not by the first layer at fault
+            leaf = error.argument.rpartition(".")[2].replace("count", "num_layers")
+            name = f"{argument}.{leaf}" if leaf in inner else error.argument
+            raise InputError(name, error.value, error.expected) from None
+
+    def _changed_layers(self, argument: str, changes: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the layers with fields replaced in each mixer and block that has them."""
+        groups = [as_table(group) for group in self.layers]
+        parts = [group[name] or {} for group in groups for name in ("mixer", "feed_forward")]
+        known = set(field_names(type(self))).union(*parts) - {"kind"}
+        for key, value in changes.items():
+            if key == "num_layers":
+                if len(groups) > 1:
+                    expected = f"no change, as the layers of {self.name} are not all alike"
+                    raise InputError(f"{argument}.num_layers", value, expected)
+                groups[0]["count"] = value
+            elif key not in known:
+                raise InputError(f"{argument}.{key}", value, f"a field: {nearest(key, known)}")
+            for part in parts:
+                part.update({key: value} if key in part else {})
+        return groups
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Weights of the input embeddings, their positions and their projection [-]."""
+        table = (self.input_vocabulary_size or self.vocabulary_size) * self._embedding_width
+        table += self._tables(is_embedding=True)
+        return table + self.max_positions * self.hidden_size + self._embedding_projection
+
+    @property
+    def head_parameters(self) -> int:
+        """Weights that the LM head multiplies by, tied or not [-]."""
+        return self.vocabulary_size * self._embedding_width + self._embedding_projection
+
+    @property
+    def embedding_bytes(self) -> float:
+        """Weights of the input embedding, its positions and its projection [B]."""
+        return self.embedding_parameters * BYTES_PER_ELEMENT[self.outer_dtype]
+
+    @property
+    def outer_bytes(self) -> float:
+        """Weights of input embedding and LM head, tied ones counted once [B]."""
+        tied = self.embedding_parameters + self.head_parameters - self.outer_parameters
+        head = BYTES_PER_ELEMENT[self.head_dtype or self.outer_dtype]
+        return self.embedding_bytes + (self.head_parameters - tied) * head
+
+    @property
+    def outer_parameters(self) -> int:
+        """Weights of input embedding and LM head, tied ones counted once [-]."""
+        both = self.embedding_parameters + self.head_parameters
+        tied = self.vocabulary_size * self._embedding_width
+        return both - tied if self.has_tied_embeddings else both
+
+    @property
+    def total_parameters(self) -> int:
+        """All weights, tied ones counted once [-]."""
+        h = self.hidden_size
+        blocks = sum(part.parameters(h) * count for part, count in self.feed_forwards.items())
+        looked_up = self._tables(is_embedding=False)
+        return self.outer_parameters + self._inner_parameters + blocks + looked_up
+
+    @property
+    def active_parameters(self) -> int:
+        """Weights that one token is multiplied by: LM head in, input embedding out [-]."""
+        h = self.hidden_size
+        blocks = sum(part.active_parameters(h) * n for part, n in self.feed_forwards.items())
+        return self.head_parameters + self._inner_parameters + blocks
+
+    def weight_bytes(self, layout: Layout) -> float:
+        """Return the weights that each GPU holds, each group in its dtype [B]."""
+        h, n, stream = self.hidden_size, layout.tensor_parallel, self.stream
+        return (
+            sum(part.weight_bytes(layout) * count for part, count in self.parts.items())
+            + self.input_projection_size * h * BYTES_PER_ELEMENT[self.input_projection_dtype]
+            + self.outer_bytes / n
+            + self.num_norms * h * stream.residual_bytes
+            + sum(extra.weight_bytes(self.around, layout) for extra in self.extras)
+        )
+
+    def sequence_bytes(self, entries: FloatArray, tensor_parallel: int = 1) -> FloatArray:
+        """Return the bytes that all layers keep of a sequence on each GPU, cache and state [B]."""
+        kept = check("entries", entries, minimum=0)
+        parts = self.mixers.items()
+        each = (n * part.sequence_bytes(kept, self.stream, tensor_parallel) for part, n in parts)
+        return sum(each, np.zeros(()))
+
+    def check_layout(self, layout: Layout, prefix: str = "") -> None:
+        """Refuse a layout over GPUs that the model cannot be cut into."""
+        n = int(check(f"{prefix}tensor_parallel", layout.tensor_parallel, minimum=1, whole=True))
+        for mixer in self.mixers:
+            if not mixer.cuts(n):
+                fitting = ", ".join(str(i) for i in range(1, _MOST_CUTS) if mixer.cuts(i))
+                kind = mixer.kind.replace("_", " ")
+                expected = f"a degree that cuts the {kind} of {self.name} evenly: {fitting}"
+                raise InputError(f"{prefix}tensor_parallel", n, expected)
+        c, token_cuts = layout.decode_context_parallel, self.token_cuts(n)
+        if c not in token_cuts:
+            fitting = " or ".join(map(str, token_cuts))
+            expected = f"{fitting} for {self.name} with tensor_parallel {n}"
+            raise InputError(f"{prefix}decode_context_parallel", c, expected)
+        e = int(check(f"{prefix}expert_parallel", layout.expert_parallel, minimum=1, whole=True))
+        if e == 1 or not self.experts:
+            return
+        for own in self.kinds_of_experts:
+            if e > own.num_experts or own.num_experts % e:
+                expected = f"a divisor of the {own.num_experts} experts of {self.name}"
+                raise InputError(f"{prefix}expert_parallel", e, expected)
+        layout.check_groups(f"{prefix}expert_parallel")
+
+    def token_cuts(self, tensor_parallel: int) -> list[int]:
+        """Return the valid degrees of decode context parallelism for a tensor parallelism [-]."""
+        n, mixers = tensor_parallel, self.mixers
+        divisors = (i for i in range(2, n + 1) if not n % i)
+        return [1, *(i for i in divisors if all(mixer.cuts_tokens(i, n) for mixer in mixers))]
+
+    @property
+    def _embedding_width(self) -> int:
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def _embedding_projection(self) -> int:
+        width = self._embedding_width
+        return self.hidden_size * width if width != self.hidden_size else 0
+
+    def _tables(self, *, is_embedding: bool) -> int:
+        """Return the weights of tables of extras, those stored with the embedding or others [-]."""
+        found = (extra for extra in self.extras if extra.is_embedding == is_embedding)
+        return sum(extra.table_parameters(self.around) for extra in found)
+
+    @property
+    def _inner_parameters(self) -> int:
+        """Weights that every token is multiplied by, feed-forward blocks and LM head aside."""
+        h = self.hidden_size
+        mixers = sum(int(part.weights(h)) * count for part, count in self.mixers.items())
+        extras = sum(extra.parameters(self.around) for extra in self.extras)
+        return mixers + extras + (self.input_projection_size + self.num_norms) * h
+
+
+def load_architecture(
+    name: str | Path,
+    argument: str = "target",
+    *,
+    weight_dtype: str | None = None,
+    ignore_keys: Collection[str] = (),
+) -> Architecture:
+    """Return an architecture by name or path.
+
+    Parameters
+    ----------
+    name
+        A name that `list_architectures` gives, a TOML file, or a model's ``config.json`` (or
+        the folder that holds it): paths have a slash or a suffix.
+    argument
+        Name that an error should carry.
+    weight_dtype
+        Dtype of the weights; what is stored if None.
+    ignore_keys
+        Keys of a ``config.json`` that are read as if they were not in it.
+
+    Examples
+    --------
+    >>> load_architecture("mixtral-8x7b").num_experts
+    8
+    """
+    known = records.list_names(FOLDER)
+    if isinstance(name, str) and name not in known and not is_local(name):
+        typed, (name, dtype) = name, checkpoint(name, known) or (name, "")
+        if dtype and weight_dtype is None:
+            own = load_architecture(name, argument)
+            return own.with_changes(argument, _published(own, dtype, typed))
+    if records.is_path(name, argument) and Path(name).suffix != ".toml":
+        path = found_path(str(name), known, argument)
+        return Architecture.from_hf_config(
+            path, argument, weight_dtype=weight_dtype, ignore_keys=ignore_keys
+        )
+    if ignore_keys:
+        raise InputError("ignore_keys", ignore_keys, f"none, as {name} is no config.json")
+    own = records.load(Architecture, name, FOLDER, argument)
+    return own.with_changes(argument, _stored(own, weight_dtype) if weight_dtype else {})
+
+
+def _stored(own: Architecture, dtype: str) -> dict[str, object]:
+    """Return the fields to change where linear layers are stored in another dtype.
+
+    In NVFP4, mixers beside experts keep 16 bits: NVIDIA's checkpoints of MiniMax, Kimi-K2, GLM-5,
+    Qwen3.5, Gemma-4 (``exclude_modules``). So does the block for multi-token prediction in four
+    bits of any kind: as well there, and in GPTQ's of Qwen3.6.
+    """
+    changes: dict[str, object] = {"weight_dtype": dtype}
+    if dtype == "fp4" and own.is_moe:
+        changes["attention_dtype"] = "bf16"
+    if BYTES_PER_ELEMENT.get(dtype, 2.0) < 1 and own.num_mtp_modules:
+        changes["mtp_dtype"] = "bf16"
+    return changes
+
+
+def _published(own: Architecture, dtype: str, checkpoint: str) -> dict[str, object]:
+    """Return the fields to change where a checkpoint's name states another dtype than `own` has.
+
+    If experts have a dtype of their own and other weights have less than 16 bits, the name states
+    the dtype of experts alone.
+    """
+    if dtype == (own.expert_dtype or own.weight_dtype):
+        return {}
+    met = kernel_dtype(dtype) if kernel_dtype(dtype) in ("fp8", "int8", "fp4") else "bf16"
+    changes: dict[str, object] = {"expert_dtype": dtype if own.expert_dtype else None}
+    if own.expert_dtype is None or BYTES_PER_ELEMENT[own.weight_dtype] >= 2:
+        changes |= _stored(own, dtype) | {"activation_dtype": met}
+    if dtype in ("fp8", "fp4") and keeps_cache_in_fp8(checkpoint):
+        changes["kv_dtype"] = "fp8"
+    return changes
+
+
+def list_architectures() -> list[str]:
+    """Return the names of the architectures that ship with the package.
+
+    Examples
+    --------
+    >>> "qwen2-57b-a14b" in list_architectures()
+    True
+    """
+    return list(records.list_names(FOLDER))

@@ -1,0 +1,49 @@
+"""Ids of checkpoints: the shipped model that one is of, and the dtypes that its name tells."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from specmodel.core.base.files import toml_tables
+from specmodel.core.base.naming import is_id
+
+_NAMES: dict[str, dict[str, str]] = toml_tables(Path(__file__).parent / "data/checkpoints.toml")
+SAME_SHAPE, _DTYPES = _NAMES["same_shape"], _NAMES["dtypes"]
+_TUNED, _IN_BLOCKS = (re.compile(_NAMES["regexes"][name]) for name in ("tuned", "in_blocks"))
+
+
+def checkpoint(typed: str, names: Iterable[str]) -> tuple[str, str] | None:
+    """Return the shipped model that a checkpoint is of, and the dtype of weights in its name.
+
+    The dtype is "" where the name has none; None stands for a name of no shipped model.
+
+    >>> checkpoint("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", ["qwen3-30b-a3b"])
+    ('qwen3-30b-a3b', 'fp8_block')
+    >>> checkpoint("nvidia/MiniMax-M3-NVFP4", ["minimax-m3"])
+    ('minimax-m3', 'fp4')
+    """
+    if "/" in typed and not is_id(typed):  # a path
+        return None
+    known = {name.lower().replace("_", "-"): name for name in names}
+    whole = re.sub(r"[ _]", "-", typed.lower())
+    tried = whole.rpartition("/")[2].removeprefix("meta-").removeprefix("nvidia-")
+    dtype = _NAMES["untold"].get(whole, "")
+    while tried:
+        shape = SAME_SHAPE.get(tried, tried)
+        if shape in known:
+            is_in_blocks = dtype == "fp8" and _IN_BLOCKS.match(whole)
+            return known[shape], "fp8_block" if is_in_blocks else dtype
+        tried, _, tag = tried.rpartition("-")
+        tag = tag.removeprefix("quantized.")
+        if tag not in _DTYPES and not _TUNED.fullmatch(tag):
+            return None
+        dtype = _DTYPES.get(tag, dtype)
+    return None
+
+
+def keeps_cache_in_fp8(typed: str) -> bool:
+    """Tell whether the id of a checkpoint in 8 or 4 bits is one whose KV cache has 8.
+
+    NVIDIA's have (``kv_cache_quant_algo``), and those that say so.
+    """
+    return typed.lower().startswith("nvidia/") or typed.lower().endswith("-kv")

@@ -1,0 +1,88 @@
+"""Inkling, 1 and 2, in a ``config.json``: windows with heads of their own, and what is beside them.
+
+Its own files and transformers 5 name widths differently, as vLLM 0.33 (``models/inkling``) reads:
+`intermediate_size` is that of experts where there is a `dense_intermediate_size`.
+"""
+
+from specmodel.core.models.hf.family import FULL, SLIDING
+from specmodel.core.models.hf.feed_forward import feed_forwards
+from specmodel.core.models.hf.reader import HEADS, Fields, Layers, Reader, grouped_heads
+
+
+def inkling_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
+    """Return the attention of each layer, by keys of their own for layers with a window."""
+    made = {FULL: _heads(reader, "")}
+    reader.pass_over(*(f"swa_{name}" for name in (*HEADS, "v_head_dim")))
+    if SLIDING in kinds:
+        made[SLIDING] = _heads(reader, "swa_") | {"window": window}
+    return [made[kind] for kind in kinds]
+
+
+def inkling_blocks(reader: Reader, num_layers: int) -> Layers:
+    """Return the feed-forward block of each layer: dense in the first, or as listed."""
+    widths = [reader.get(key) for key in ("dense_intermediate_size", "intermediate_size")]
+    if widths[0] is not None:
+        names = "intermediate_size", "moe_intermediate_size"
+        reader.config = {**reader.config, **dict(zip(names, widths, strict=True))}
+    return feed_forwards(reader, num_layers)
+
+
+def inkling2_fields(reader: Reader, layers: list[Fields]) -> Fields:
+    """Add the mixers beside attention to `layers`; return the attention residuals.
+
+    Layers with full attention have convolutions whose weights follow from the token, as cheap as
+    others, and read three of these residuals for queries, keys and values, counted as one.
+    """
+    _add_beside(reader, layers)
+    size = reader.whole("n_layers_per_attn_res_block", 6)
+    return {"residuals": {"kind": "attention_residuals", "block_layers": size}}
+
+
+def inkling_fields(reader: Reader, layers: list[Fields]) -> Fields:
+    """Add the mixers beside attention to `layers`; return the layer of MTP modules.
+
+    Modules have dense blocks. What stands beside their attention is left out: 1 % of their weights.
+    """
+    _add_beside(reader, layers)
+    return {"mtp_layer": _module(reader)}
+
+
+def _add_beside(reader: Reader, layers: list[Fields]) -> None:
+    kernel = reader.whole("sconv_kernel_size", 4)
+    size = reader.whole("d_rel", 16)
+    extent = reader.whole("rel_extent", 1024)
+    hidden_size = reader.whole("hidden_size")
+    beside = []
+    for layer in layers:
+        mixer = layer["mixer"]
+        of_kv = mixer["num_kv_heads"] * (mixer["head_dim"] + mixer["value_head_dim"])
+        own: Fields = {
+            "kind": "beside_attention",
+            "num_channels": of_kv + 2 * hidden_size,
+            "conv_kernel": kernel,
+            "num_heads": mixer["num_heads"],
+            "relative_size": size,
+            "relative_extent": mixer.get("window") or extent,
+        }
+        beside.append({"mixer": own, "feed_forward": None, "num_norms": 0})
+    layers += beside
+
+
+def _module(reader: Reader) -> Fields:
+    """Return the layer of an MTP module; all modules must attend alike."""
+    key, modules = "mtp_local_layer_ids", reader.whole("num_mtp_layers", 0, minimum=0)
+    local = reader.get(key) or []
+    if not isinstance(local, list) or sorted(local) not in ([], list(range(modules))):
+        raise reader.fault(key, "all modules or none, as others are not known here")
+    mixer = _heads(reader, "")
+    if local:
+        extent = reader.whole("mtp_local_extent", reader.whole("sliding_window_size", 512))
+        mixer = _heads(reader, "swa_") | {"window": extent}
+    block = {"kind": "dense", "ffn_size": reader.whole("intermediate_size")}
+    return {"count": 1, "mixer": mixer, "feed_forward": block}
+
+
+def _heads(reader: Reader, prefix: str) -> Fields:
+    heads = grouped_heads(reader, prefix)
+    gate = {"has_output_gate": True} if reader.family.has_output_gate else {}
+    return heads | gate | {"value_head_dim": reader.whole(f"{prefix}v_head_dim", heads["head_dim"])}

@@ -1,0 +1,26 @@
+"""LFM2 in a ``config.json``: layers with a short convolution, and the width of dense blocks."""
+
+from specmodel.core.models.hf.reader import Fields, Layers, Reader
+
+_DEFAULT_MULTIPLE = 256
+
+
+def short_convolution(reader: Reader) -> Fields:
+    """Return the fields of a short convolution, which is as wide as the model."""
+    hidden_size = reader.whole("hidden_size")
+    for key in ("conv_dim", "conv_dim_out"):
+        if reader.whole(key, hidden_size) != hidden_size:
+            raise reader.fault(key, f"hidden_size = {hidden_size}, as others are not known here")
+    kernel = reader.whole("conv_L_cache")
+    return {"kind": "short_convolution", "num_channels": hidden_size, "conv_kernel": kernel}
+
+
+def lfm2_blocks(reader: Reader, num_layers: int) -> Layers:
+    """Return the dense block of each layer: two thirds of the key, rounded up, or all of it."""
+    size = reader.whole("intermediate_size")
+    reader.pass_over("block_ffn_dim_multiplier", "block_multiple_of")
+    if reader.flag("block_auto_adjust_ff_dim", True):
+        factor = reader.number("block_ffn_dim_multiplier", most=size) or 1
+        multiple = reader.whole("block_multiple_of", _DEFAULT_MULTIPLE)
+        size = -(-int(factor * int(2 * size / 3)) // multiple) * multiple
+    return [{"kind": "dense", "is_gated": True, "ffn_size": size}] * num_layers

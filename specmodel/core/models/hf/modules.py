@@ -1,0 +1,262 @@
+"""Names of matrices in checkpoints, and which of them a list of names means.
+
+An entry of a list is a name, a glob or a regex, for one layer or for all. An entry that matches no
+name known here is refused: engines pass over it, but it may mean a part of the model.
+"""
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from functools import cache
+from typing import Any, NamedTuple
+
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.records import read_mapping
+from specmodel.core.models.hf.keys import DATA
+
+ANY = "4242"
+"""Stands for the number of a layer or expert that only a pattern for all of them matches."""
+
+
+class Part(StrEnum):
+    """Groups of matrices that have one dtype: those before the core of a mixer, the one after it.
+
+    Also those of the feed-forward block, and the LM head. Where names of experts are outside of the
+    block `mlp`, they are `BESIDE` it, which is then the shared expert.
+    """
+
+    MIXER = "attention"
+    OUTPUT = "output of attention"
+    EXPERTS = "experts"
+    SHARED = "shared experts"
+    DENSE = "dense layers"
+    HEAD = "LM head"
+    BESIDE = "experts beside a dense block"
+
+
+_PREFIXES = ("", "model.", "language_model.model.", "model.language_model.", "language_model.")
+_INDEXER = ("self_attn.indexer.wq_b", "self_attn.indexer.wk")
+_APART = ("self_attn.kv_b_proj", *_INDEXER)
+"""Matrices that lists may keep in 16 bits while the rest of their group is quantised, which decides
+its dtype: what is absorbed has 16 bits anyway."""
+
+Namings = tuple[tuple[str, ...], ...]
+
+
+class _Table(NamedTuple):
+    """Names of matrices, as ``matrix_names.toml`` has them."""
+
+    mixers: dict[str, tuple[Namings, Namings]]
+    """Before and after the core of each kind of mixer."""
+    blocks: dict[str, Namings]
+    """Of each group of a feed-forward block."""
+    patterns: list[str]
+    """All of them, with the name of a layer before each."""
+    outside: re.Pattern[str]
+    """Parts that see or hear."""
+    unquantised: re.Pattern[str]
+    """Parts that are never quantised."""
+    of_heads: re.Pattern[str]
+    """Modules that only draft heads have, which are not quantised."""
+
+
+@cache
+def _table() -> _Table:
+    """Return the names of matrices, in which `ANY` stands for the number of an expert."""
+    table = read_mapping(DATA / "matrix_names.toml", "matrix_names")
+    listed = table["mixers"].items()
+    mixers = {kind: (_namings(own["before"]), _namings(own["after"])) for kind, own in listed}
+    blocks = {group: _namings(listed) for group, listed in table["blocks"].items()}
+    sides = (side for both in mixers.values() for side in both)
+    namings = (*sides, *blocks.values(), (_INDEXER,))
+    names = {name for naming in namings for way in naming for name in way}
+    patterns = sorted(f"layers.{ANY}.{name}" for name in names)
+    outside, unquantised = (
+        re.compile(rf"\b({'|'.join(own)})\b") for own in table["elsewhere"].values()
+    )
+    of_heads = re.compile(table["of_draft_heads"])
+    return _Table(mixers, blocks, patterns, outside, unquantised, of_heads)
+
+
+def _namings(listed: list[list[str]]) -> Namings:
+    return tuple(tuple(name.replace("*", ANY) for name in names) for names in listed)
+
+
+_HEADS = ("lm_head", "language_model.lm_head", "head")
+
+_REGEX_SIGNS = re.compile(r"[\\()\[\]^$+|]")
+_MTP = re.compile(r"(?:^|[.:*])mtp")
+_MTP_NAMES = ("mtp.layers.0.self_attn.o_proj", "mtp.layers.0.mlp.down_proj")
+_WHOLE_MTP = re.compile(r"(?:.*\.)?mtp(?:\.layers(?:\.0)?)?(?:\.?\*)?")
+_LAYER = re.compile(r"\blayers\\?\.(\d{1,7})(?=\\?\.|\*|$)")
+_EXPERT = re.compile(r"\bexperts\.(\d{1,7})(?=\.|$)")
+
+
+class Modules:
+    """The matrices of a model by layer and group; whether it has an LM head, and MTP modules.
+
+    If it `splits_layers`, they have other names.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Mapping[str, Any]],
+        *,
+        has_head: bool,
+        has_mtp: bool,
+        splits_layers: bool = False,
+    ) -> None:
+        self.layers, self.has_head, self.has_mtp = layers, has_head, has_mtp
+        self.splits_layers = splits_layers
+        self.groups = [_groups(layer) for layer in layers]
+
+
+class Named:
+    """Modules that a list of names covers: groups of matrices by layer, LM head, MTP modules."""
+
+    def __init__(self, modules: Modules, key: str, entries: Any) -> None:
+        if not isinstance(entries, list | tuple):
+            raise InputError(key, entries, "a list of names")
+        if modules.splits_layers:
+            expected = "none, as names in parts of layers are not read: say weight_dtype"
+            raise InputError(key, entries, expected)
+        self.modules, self.key = modules, key
+        self.has_head = self.has_mtp = False
+        self._as_written: dict[str, str] = {}
+        """The first entry of those that differ in layer and expert alone."""
+        self._hits = defaultdict[tuple[str, int], set[int]](set)
+        """Experts that entries name, by module and layer; -1 for all layers, and for all of it."""
+        for entry, numbers in self._by_layer(entries).items():
+            self._add(entry, numbers)
+
+    def _by_layer(self, entries: Iterable[Any]) -> dict[str, list[tuple[int, int]]]:
+        """Return entries with `ANY` for numbers, each with the pairs of layer and expert named.
+
+        -1 stands for all layers, or for the whole module.
+        """
+        numbers, count = dict[str, list[tuple[int, int]]](), len(self.modules.layers)
+        for entry in entries:
+            if not isinstance(entry, str):
+                raise InputError(self.key, entry, "names of modules")
+            entry = entry if _is_regex(entry) else entry.rstrip(".")
+            if not _is_regex(entry) and _table().outside.search(entry):
+                continue
+            if _table().of_heads.fullmatch(entry):
+                continue
+            if _MTP.search(entry) and not _is_regex(entry):
+                self.has_mtp |= bool(_WHOLE_MTP.fullmatch(entry))
+                continue
+            text, number, rest = _general(_LAYER, entry)
+            layers = [-1 if number is None else int(number)]
+            if number is not None and rest.startswith("*"):  # the layer after the last is of MTP
+                layers = [i for i in range(count + 1) if str(i).startswith(number)]
+            if any(i >= count for i in layers) and re.fullmatch(r"\.?\*?", rest):
+                self.has_mtp = True
+            general, expert, _ = _general(_EXPERT, text)
+            self._as_written.setdefault(general, entry)
+            for layer in layers:
+                if layer < count:
+                    numbers.setdefault(general, []).append((layer, int(expert or -1)))
+        return numbers
+
+    def _add(self, entry: str, numbers: list[tuple[int, int]]) -> None:
+        """Record the modules that an entry covers, for the layers and experts in `numbers`."""
+        names, of_layers = self._matches(entry)
+        self.has_mtp |= _is_regex(entry) and all(map(self._pattern(entry).fullmatch, _MTP_NAMES))
+        elsewhere = (_table().unquantised, _table().outside, _MTP)
+        is_known = any(known.search(entry) for known in elsewhere)
+        if not names and not of_layers and not is_known:
+            kinds = f"{Part.MIXER}, {Part.EXPERTS}, {Part.SHARED}, {Part.DENSE}, {Part.HEAD}"
+            expected = f"{kinds}, embedding, router, norms or vision"
+            raise InputError(self.key, self._as_written[entry], expected)
+        self.has_head |= not names.isdisjoint(_HEADS)
+        for name in names - {*_HEADS}:
+            for layer, expert in numbers:
+                self._hits[name, layer].add(expert)
+        for name, layer in of_layers:
+            self._hits[name, layer].add(-1)
+
+    def holds(self, layer: int, group: str) -> bool:
+        """Tell whether the list covers a whole group of a layer; refuse a list of a part of it."""
+        namings = self.modules.groups[layer].get(group, ())
+        whole = any(all(self._has(layer, name) for name in names) for names in namings)
+        decisive = {name for names in namings for name in names} - {*_APART}
+        if not whole and any(self._experts(layer, name) for name in decisive):
+            part = group if group != Part.MIXER else f"{Part.MIXER} before its output"
+            expected = f"all modules of the {part}, or none"
+            raise InputError(self.key, f"some in layer {layer}", expected)
+        return whole
+
+    def _has(self, layer: int, name: str) -> bool:
+        block = self.modules.layers[layer].get("feed_forward") or {}
+        experts = self._experts(layer, name)
+        return -1 in experts or 0 < block.get("num_experts", 0) <= len(experts)
+
+    def _experts(self, layer: int, name: str) -> set[int]:
+        """Return the experts of a module that are named in a layer, -1 for the whole module."""
+        own = f"layers.{ANY}.{name}"
+        return self._hits.get((own, layer), set()) | self._hits.get((own, -1), set())
+
+    def _matches(self, entry: str) -> tuple[set[str], set[tuple[str, int]]]:
+        """Return the modules that an entry matches in all layers, and pairs of module and layer."""
+        pattern = self._pattern(entry)
+
+        def is_named(name: str) -> bool:
+            return any(pattern.fullmatch(prefix + name) for prefix in _PREFIXES)
+
+        names = {name for name in (*_table().patterns, *_HEADS) if is_named(name)}
+        if names or not _is_regex(entry):
+            return names, set()
+        places = itertools.product(_table().patterns, range(len(self.modules.layers)))
+        return names, {(n, i) for n, i in places if is_named(n.replace(ANY, str(i), 1))}
+
+    def _pattern(self, entry: str) -> re.Pattern[str]:
+        """Return the regex of an entry; a plain name also matches the modules below it."""
+        if _is_regex(entry):
+            text = f"(?:{entry.removeprefix('re:')}).*"
+        else:
+            name = re.sub(r"^.*?(?=\blayers\.)", "", entry)
+            glob = re.escape(name).replace(r"\*", ".*").replace(r"\?", ".")
+            text = rf"(?:.*\.)?{glob}(?:\..*)?"
+        try:
+            return re.compile(text)
+        except (re.error, RecursionError, OverflowError):
+            raise InputError(self.key, self._as_written[entry], "a well-formed regex") from None
+
+
+def _groups(layer: Mapping[str, Any]) -> dict[str, Namings]:
+    """Return the groups of matrices of a layer, each with its alternative sets of names."""
+    mixer, block = layer.get("mixer"), layer.get("feed_forward")
+    found, blocks = dict[str, Namings](), _table().blocks
+    if mixer:
+        inputs, output = _table().mixers[mixer["kind"]]
+        missing = set() if mixer.get("has_value_projection", True) else {"self_attn.v_proj"}
+        if not mixer.get("has_own_cache", True):
+            missing = {"self_attn.k_proj", "self_attn.v_proj"}
+        inputs = tuple(tuple(n for n in names if n not in missing) for names in inputs)
+        if mixer["kind"] == "sparse_attention" and mixer.get("has_indexer", True):
+            inputs = tuple((*way, *_INDEXER) for way in inputs)
+        found |= {Part.MIXER: inputs, Part.OUTPUT: output}
+    if block and block["kind"] == "dense":
+        found[Part.DENSE] = blocks[Part.DENSE]
+    elif block and block.get("is_shared_apart"):
+        found |= {Part.EXPERTS: blocks[Part.BESIDE], Part.SHARED: blocks[Part.DENSE]}
+    elif block:
+        found[Part.EXPERTS] = blocks[Part.EXPERTS]
+        found |= {Part.SHARED: blocks[Part.SHARED]} if block.get("num_shared_experts") else {}
+    return found
+
+
+def _general(number: re.Pattern[str], entry: str) -> tuple[str, str | None, str]:
+    """Return an entry with `ANY` for its number, the number or None, and the text after it."""
+    match = number.search(entry)
+    if match is None:
+        return entry, None, ""
+    rest = entry[match.end(1) :]
+    return entry[: match.start(1)] + ANY + rest, match[1], rest
+
+
+def _is_regex(entry: str) -> bool:
+    return entry.startswith("re:") or bool(_REGEX_SIGNS.search(entry))

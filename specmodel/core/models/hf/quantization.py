@@ -1,0 +1,225 @@
+"""Dtypes of a quantised checkpoint, by its records: in ``config.json``, and in a file beside it.
+
+ModelOpt writes ``hf_quant_config.json``; its later versions write `quantization_config` as well. If
+both are there they must agree, except on the KV cache, of which ``config.json`` may say nothing:
+vLLM 0.33 then keeps it in 16 bits, as is done here, and SGLang 0.5.23 takes the file beside it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from specmodel.core.base.errors import InputError
+from specmodel.core.layers.work import wider_dtype
+from specmodel.core.models.hf.formats import MIXED, MOE_ALGO, Format, Recipe, read_recipe
+from specmodel.core.models.hf.keys import table
+from specmodel.core.models.hf.modules import Modules, Named, Part
+
+BESIDE = "hf_quant_config.json"
+"""File that ModelOpt writes beside the configuration."""
+
+_KEY = "quantization_config"
+_Value = TypeVar("_Value")
+
+Layer = Mapping[str, Any]
+"""A layer: its `mixer` and `feed_forward` as fields of records; either may be missing."""
+
+
+def checkpoint_dtypes(
+    config: Mapping[str, Any],
+    argument: str,
+    dtype: str,
+    layers: Sequence[Layer],
+    *,
+    beside: Mapping[str, Any] | None = None,
+    has_tied_embeddings: bool = False,
+    splits_layers: bool = False,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the dtypes of a checkpoint: fields of an `Architecture`, and layers with their own.
+
+    `config` is that of the language model, `dtype` that of what is not quantised, `layers` one
+    mapping for each layer, `beside` the content of ``hf_quant_config.json``. A tied LM head is not
+    quantised. If it `splits_layers`, lists of modules are refused.
+
+    Activations take the dtype of the routed experts' arithmetic, or of dense blocks where nothing
+    routes, as most of it is there; arithmetic on wider weights is done in the dtype of these. Where
+    that of mixers is narrower, their activations have a dtype of their own.
+    """
+    records = _records(config, argument, beside)
+    if not records:
+        if config.get("expert_dtype") is not None:
+            expected = f"none, as there is no {_KEY}"
+            raise InputError(f"{argument} expert_dtype", config["expert_dtype"], expected)
+        fields = dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+        return fields, [dict(layer) for layer in layers]
+    has_mtp = any(config.get(key) for key in table("key_names")["mtp_counts"])
+    has_head = not has_tied_embeddings
+    modules = Modules(layers, has_head=has_head, has_mtp=has_mtp, splits_layers=splits_layers)
+    given = config.get("expert_dtype")
+    read = [
+        _Checkpoint(read_recipe(record, name, given), name, dtype, modules)
+        for name, record in records
+    ]
+    own_fields = read[0].fields
+    if len(read) > 1:
+        _check_agreement(*read)
+        other_kv = read[1].fields["kv_dtype"]
+        own_fields |= {"other_kv_dtype": other_kv} if other_kv != own_fields["kv_dtype"] else {}
+    return own_fields, read[0].layers
+
+
+def _records(
+    config: Mapping[str, Any], argument: str, beside: Mapping[str, Any] | None
+) -> list[tuple[str, Any]]:
+    """Return the records of quantisation with their names in errors.
+
+    Where a record has an algorithm for experts alone, the file beside it repeats only that.
+    """
+    own, other = config.get(_KEY), None if beside is None else beside.get("quantization")
+    name = f"{argument.rpartition(' ')[0]} {BESIDE} quantization".lstrip()
+    records = [(f"{argument} {_KEY}", own)] if own else []
+    if beside is None:
+        return records
+    if not isinstance(other, dict):
+        raise InputError(name, other, "an object with quant_algo, as ModelOpt writes it")
+    if "NVFP4" in str(other.get("quant_algo")) and "exclude_modules" not in other:
+        expected = "a list, which engines need to read NVFP4; or `weight_dtype='nvfp4'`"
+        raise InputError(f"{name}.exclude_modules", None, expected)
+    if isinstance(own, dict) and own.get("quant_algo") == MIXED:
+        listed = {"quantized_layers": other.get("quantized_layers")}
+        records = [(f"{argument} {_KEY}", listed | own)]
+    is_alone = isinstance(own, dict) and own.get(MOE_ALGO) is not None
+    return records if is_alone else [*records, (name, {"quant_method": "modelopt", **other})]
+
+
+def _check_agreement(own: "_Checkpoint", other: "_Checkpoint") -> None:
+    """Refuse two records that give a part different dtypes."""
+    others = _dtypes(other)
+    for field, value in _dtypes(own).items():
+        is_silent = field == "kv_dtype" and own.recipe.kv_dtype is None
+        if value != others[field] and not is_silent:
+            expected = f"{others[field]}, as {BESIDE} beside it has"
+            raise InputError(own.name, f"{field} {value}", expected)
+
+
+def _dtypes(found: "_Checkpoint") -> dict[str, Any]:
+    """Return the dtypes of the model and of each layer."""
+    fields = ("mixer_dtype", "output_dtype", "ffn_dtype")
+    layers = enumerate(found.layers)
+    own = {f"{name} of layer {i}": layer.get(name) for i, layer in layers for name in fields}
+    return found.fields | own
+
+
+class _Checkpoint:
+    """The dtypes of all matrices by one record: `fields` of the model, and its `layers`."""
+
+    def __init__(self, recipe: Recipe, name: str, dtype: str, modules: Modules) -> None:
+        self.recipe, self.modules, self.name, self.dtype = recipe, modules, name, dtype
+        self.plain = Format(dtype, dtype)
+        self.kept = [Named(modules, key, entries) for key, entries in recipe.kept.items()]
+        self.targets: list[tuple[Named, Format]] = [
+            (Named(modules, key, entries), form) for key, entries, form in recipe.targets
+        ]
+        formats = [
+            {group: self._format(number, group) for group in groups}
+            for number, groups in enumerate(modules.groups)
+        ]
+        if all(form == self.plain for by_group in formats for form in by_group.values()):
+            parts = f"routed {Part.EXPERTS} or {Part.DENSE}"
+            expected = f"a quantisation of {Part.MIXER}, or of {parts}"
+            raise InputError(self.name, "nothing quantised", expected)
+        experts = self._experts(formats)
+        of_mixers = _most_common(form.weights for form in _of_groups(formats, Part.MIXER))
+        shared = _of_groups(formats, Part.SHARED, Part.DENSE)
+        of_blocks = _most_common(form.weights for form in shared)
+        mixed = of_mixers or self.dtype
+        weight = of_blocks or of_mixers or (experts or self.plain).weights
+        outer = self.recipe.embedding_dtype or self.dtype
+        of_mtp = self.recipe.every or any(named.has_mtp for named, _ in self.targets)
+        leaves_mtp = any(named.has_mtp for named in self.kept) or not of_mtp
+        self.fields = {
+            "weight_dtype": weight,
+            "attention_dtype": _unless(weight, mixed),
+            "expert_dtype": _unless(weight, experts.weights) if experts else None,
+            "embedding_dtype": self.recipe.embedding_dtype or _unless(weight, self.dtype),
+            "head_dtype": _unless(outer, self._head()) if self.modules.has_head else None,
+            "mtp_dtype": self.dtype if self.modules.has_mtp and leaves_mtp else None,
+            **self._activations(formats, experts, mixed),
+            "kv_dtype": self.recipe.kv_dtype or self.dtype,
+        }
+        self.layers = [
+            dict(layer) | _of_layer(own, mixed, weight)
+            for layer, own in zip(self.modules.layers, formats, strict=True)
+        ]
+
+    def _activations(
+        self, formats: list[dict[str, Format]], experts: Format | None, mixed: str
+    ) -> dict[str, str | None]:
+        """Return the dtype of most activations, and that inside mixers where it differs."""
+        of_most = experts or _most_common(_of_groups(formats, Part.DENSE)) or self.plain
+        mixed_with = _most_common(_of_groups(formats, Part.MIXER)) or of_most
+        narrow = wider_dtype(mixed_with.activations, mixed)
+        is_own = narrow != wider_dtype(of_most.activations, mixed)
+        return {
+            "activation_dtype": of_most.activations,
+            "attention_activation_dtype": mixed_with.activations if is_own else None,
+        }
+
+    def _format(self, number: int, group: str) -> Format:
+        """Return the format of a group of matrices of a layer, with the names of all dtypes."""
+        if any(named.holds(number, group) for named in self.kept):
+            return self.plain
+        listed = {form for named, form in self.targets if named.holds(number, group)}
+        if len(listed) > 1:
+            raise InputError(self.name, f"layer {number}", f"one format of its {group}")
+        usual = self.recipe.experts if group == Part.EXPERTS else None
+        form = listed.pop() if listed else usual or self.recipe.every or self.plain
+        return Format(*(dtype or self.dtype for dtype in form))
+
+    def _experts(self, formats: list[dict[str, Format]]) -> Format | None:
+        found = _of_groups(formats, Part.EXPERTS)
+        if len(set(found)) > 1:
+            raise InputError(self.name, "experts that differ", "all modules of the experts alike")
+        return found[0] if found else None
+
+    def _head(self) -> str:
+        """Return the dtype of the LM head."""
+        if any(named.has_head for named in self.kept):
+            return self.dtype
+        listed = [form for named, form in self.targets if named.has_head]
+        if listed:
+            return listed[0].weights
+        if self.recipe.has_head and self.recipe.every:
+            return self.recipe.every.weights
+        if self.recipe.needs_head:
+            raise InputError(self.name, "no lm_head in it", f"the {Part.HEAD} left out by name")
+        return self.dtype
+
+
+def _of_layer(formats: Mapping[str, Format], mixed: str, weight: str) -> dict[str, str]:
+    """Return the dtypes of a layer that differ from the model's, by field.
+
+    `mixed` is the model's dtype of mixers, `weight` that of feed-forward blocks.
+    """
+    mixer, output = formats.get(Part.MIXER), formats.get(Part.OUTPUT)
+    parts = (
+        ("mixer_dtype", mixer, mixed),
+        ("output_dtype", mixer and output, mixer and mixer.weights),
+        ("ffn_dtype", formats.get(Part.DENSE) or formats.get(Part.SHARED), weight),
+    )
+    return {field: form.weights for field, form, usual in parts if form and form.weights != usual}
+
+
+def _of_groups(formats: Sequence[Mapping[str, Format]], *groups: str) -> list[Format]:
+    """Return the formats of some groups of matrices in all layers that have them."""
+    return [by_group[group] for by_group in formats for group in groups if group in by_group]
+
+
+def _unless(usual: str, dtype: str) -> str | None:
+    """Return a dtype, None if it is the usual one."""
+    return None if dtype == usual else dtype
+
+
+def _most_common(values: Iterable[_Value]) -> _Value | None:
+    """Return the commonest value, the first of several; None for no values."""
+    return next((value for value, _ in Counter(values).most_common(1)), None)

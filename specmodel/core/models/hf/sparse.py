@@ -1,0 +1,181 @@
+"""Sparse attention in a ``config.json`` with more around it.
+
+Over latents in Hy4, Mistral Large 4 and dots3; to blocks of grouped heads in Qwen3.8 and Step-5.
+"""
+
+from specmodel.core.base.ranges import whole_of
+from specmodel.core.models.hf.family import FULL, INDEXED, LINEAR, SLIDING
+from specmodel.core.models.hf.mixers import attention, mixers
+from specmodel.core.models.hf.reader import Fields, Layers, Reader, grouped_heads
+
+# Hy4, dots3 and Mistral Large 4
+
+
+def hy_fields(reader: Reader, layers: list[Fields]) -> Fields:
+    """Return the residual streams of Hy4, which are not mixed with each other."""
+    streams = reader.whole("hc_mult", 4, minimum=2)
+    own = {"kind": "hyper_connections", "num_streams": streams, "is_mixed": False}
+    return {"residuals": own | {"has_head": True}}
+
+
+_WINDOWED = {
+    "num_attention_heads": 64,
+    "q_lora_rank": 1024,
+    "kv_lora_rank": 1024,
+    "qk_nope_head_dim": 192,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
+"""Sizes of layers with a window in dots3 where no key says them, as in transformers 5.23 [-]."""
+
+
+def dots_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
+    """Return the attention of each layer: with an indexer, or with a window and sizes of its own.
+
+    Checkpoints have keys for these (swa_); transformers 5 lists what differs in each layer.
+    """
+    full = mixers(reader, [INDEXED] * len(kinds), None)
+    layers = [i for i, kind in enumerate(kinds) if kind == SLIDING]
+    told = reader.overrides(layers, {*_WINDOWED, "num_key_value_heads"}, "windowed")
+    if told:
+        usual = {key: reader.whole(key) for key in _WINDOWED} | told
+    else:
+        usual = {key: reader.whole(f"swa_{key}", n) for key, n in _WINDOWED.items()}
+    reader.pass_over("swa_head_dim", "swa_num_key_value_heads")
+    own = {"kind": "latent_attention", "gate_size": 1, "window": window}
+    own |= {"num_heads" if key == "num_attention_heads" else key: usual[key] for key in _WINDOWED}
+    return [own if kind == SLIDING else mixer for kind, mixer in zip(kinds, full, strict=True)]
+
+
+def mistral_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
+    """Return the attention of each layer; each `no_rope_layer_interval`-th has no rotary part.
+
+    Its keys are as wide as others: their part without position is wider by the rotary part.
+    """
+    num_layers = len(kinds)
+    key, every = "no_rope_layers", reader.whole("no_rope_layer_interval", 4)
+    rotary = [(i + 1) % every > 0 for i in range(num_layers)]
+    if reader.get(key) is not None:
+        rotary = reader.by_layer(key, num_layers, (1, 0))
+    sources = reader.get("kv_source_layers")
+    if sources not in (None, list(range(num_layers))):
+        expected = f"the numbers from 0 to {num_layers - 1}, as shared latents are not known here"
+        raise reader.fault("kv_source_layers", expected)
+    made = [{**mixer} if mixer else mixer for mixer in mixers(reader, kinds, window)]
+    for mixer, has_rotary in zip(made, rotary, strict=True):
+        if mixer and not has_rotary:
+            mixer["qk_nope_head_dim"] += mixer["qk_rope_head_dim"]
+            mixer["qk_rope_head_dim"] = 0
+    return made
+
+
+# Qwen3.8 (`qwen4_exp`)
+
+
+def qwen4_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
+    """Return the mixer of each layer: a state, or attention to blocks that an indexer selects.
+
+    Without an indexer (`indexer_n_heads`), attention is to all entries.
+    """
+    kinds = [kind if kind == LINEAR else FULL for kind in kinds]
+    made = mixers(reader, kinds, window)
+    if reader.get("indexer_n_heads") is None:
+        return made
+    block, budget = reader.whole("indexer_compress_ratio"), reader.whole("indexer_budget")
+    reader.check_divides("indexer_compress_ratio", block, "indexer_budget", budget)
+    own = {
+        "kind": "block_sparse_attention",
+        "index_num_heads": reader.whole("indexer_n_heads"),
+        "index_head_dim": reader.whole("indexer_head_dim"),
+        "block_size": block,
+        "topk_blocks": budget // block,
+        "is_pooled": True,
+    }
+    pairs = zip(kinds, made, strict=True)
+    return [mixer if kind == LINEAR or mixer is None else mixer | own for kind, mixer in pairs]
+
+
+def qwen4_fields(reader: Reader, layers: list[Fields]) -> Fields:
+    """Return the residual streams, and the tables of n-grams beside some layers.
+
+    Tables have as many rows for each hash as the next primes, a
+    few more than the key says, which are left out, as is the convolution after them.
+    """
+    streams = reader.whole("hc_count", 4, minimum=2)
+    own = {"kind": "hyper_connections", "num_streams": streams, "is_mixed": False}
+    own |= {"gate_rank": reader.whole("hc_lowrank", 320), "has_head": True, "in_modules": True}
+    return {"residuals": own} | _tables(reader, len(layers), streams)
+
+
+def _tables(reader: Reader, num_layers: int, streams: int) -> Fields:
+    listed = reader.layer_numbers("ple_layer_ids", first=1, num_layers=num_layers)
+    reader.pass_over("heads_per_ngram", "ngram_size", "ngram_vocab_size_base", "ple_embed_dim")
+    if not listed:
+        return {}
+    lookups = (reader.whole("ngram_size", 3, minimum=2) - 1) * reader.whole("heads_per_ngram", 8)
+    width = reader.whole("ple_embed_dim", reader.whole("hidden_size"))
+    reader.check_divides("heads_per_ngram", lookups, "ple_embed_dim", width)
+    rows = lookups * reader.whole("ngram_vocab_size_base", 20_000_000, most=10**9)
+    dtypes = {None: reader.dtype(), "float8_e4m3fn": "fp8"}
+    dtype = reader.get("ple_embedding_dtype")
+    if dtype not in dtypes:
+        raise reader.fault("ple_embedding_dtype", "float8_e4m3fn or null")
+    memory = {
+        "num_rows": [rows] * len(listed),
+        "row_size": width // lookups,
+        "num_lookups": lookups,
+        "num_outputs": streams + 1,
+        "row_dtype": dtypes[dtype],
+    }
+    return {"ngram_memory": memory}
+
+
+# Step-3 and Step-5, as vLLM 0.33 (``models/step5/nvidia``) builds them; transformers has no Step-5
+
+
+_OTHER = "attention_other_setting"
+
+
+def step_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
+    """Return the attention of each layer, of which those of one kind may have heads of their own.
+
+    In Step-5, those without a window attend to selected blocks.
+    """
+    made = {FULL: attention(reader), SLIDING: attention(reader)}
+    other = reader.nested(_OTHER)
+    if other:
+        kind = other.by_name("attention_type", (SLIDING, FULL))
+        made[kind] = grouped_heads(other)
+        other.refuse_other_keys()
+    # as many as other layers have if nothing is given, as in transformers 5.23 and vLLM 0.33
+    key, own = "swa_num_attention_heads", made[SLIDING]
+    heads = reader.whole(key, own["num_heads"])
+    reader.check_divides("num_key_value_heads", own["num_kv_heads"], key, heads)
+    made[SLIDING] = own | {"num_heads": heads, "window": window}
+    made[FULL] |= _selected_blocks(reader.nested("sparse_config"))
+    each = reader.nested("per_layer_config")
+    for place, sizes in each.config.items() if each else ():
+        number = whole_of(place)
+        kind = kinds[number] if number is not None and number < len(kinds) else ""
+        if sizes != {"num_attention_heads": made.get(kind, {}).get("num_heads")}:
+            raise reader.fault("per_layer_config", f"the heads that {key} gives")
+    return [made[kind] for kind in kinds]
+
+
+def _selected_blocks(own: Reader | None) -> Fields:
+    """Return the fields of selected blocks, whose index keys are means of 8 bits; {} for none."""
+    if own is None or not own.flag("enabled", True):
+        return {}
+    found = {
+        "kind": "block_sparse_attention",
+        "index_num_heads": own.whole("sparse_indexer_num_heads", 16),
+        "index_head_dim": own.whole("proxy_dim", 256),
+        "block_size": own.whole("region_block_size", 8),
+        "topk_blocks": own.whole("topk", 512),
+        "is_pooled": True,
+        "is_weighted": True,
+        "index_dtype": "fp8",
+    }
+    own.only("sparse_indexer_num_k_heads", (1,), "1, as all index heads share one key")
+    own.refuse_other_keys(groups=["indexers of Step"])
+    return found

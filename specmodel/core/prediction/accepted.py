@@ -1,0 +1,195 @@
+"""What is accepted of drafted tokens: as it was given, else as it is published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from specmodel.core.algebra.acceptance import (
+    ACCEPTANCE_SPREAD,
+    FORMS,
+    Acceptance,
+    readings,
+    typed_contexts,
+    typed_rates,
+)
+from specmodel.core.algebra.speculation import MAX_DRAFT_LENGTH
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import Numeric, check
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.where import Where
+from specmodel.core.drafters.acceptance import load_acceptance, measured_acceptance
+from specmodel.core.drafters.by_name import drafter_kind
+from specmodel.core.drafters.names import named_drafters
+from specmodel.core.drafters.published import PRESET
+from specmodel.core.drafters.tasks import MIXTURE, task_text
+from specmodel.core.drafters.typical import typical_heads
+
+TYPICAL = {"typical-low": 0, "typical": 1, "typical-high": 2}
+"""Names of acceptance that take what published heads of a kind reach."""
+ACCEPTANCE = ("acceptance", *FORMS)
+"""Arguments that give an acceptance, of which one is taken."""
+OF_ACCEPTANCE = (*ACCEPTANCE, "task", "measured_draft_length", "acceptance_spread")
+"""Arguments that say what is accepted."""
+_OTHERS = (*OF_ACCEPTANCE[len(ACCEPTANCE) :], "draft_length", "max_draft_length")
+
+
+class Accepted(Struct, frozen=True, kw_only=True, eq=False):
+    """An acceptance as it was given.
+
+    Parameters
+    ----------
+    form
+        The one form in which it was given, by its name; empty where none was.
+    measured_draft_length, acceptance_spread, task
+        As in `cost.arguments.AcceptanceArguments`, None where not given.
+    draft_length, max_draft_length
+        Lengths that are asked about, None for any [token].
+    """
+
+    form: Mapping[str, Any]
+    measured_draft_length: Numeric | None
+    acceptance_spread: float | None
+    task: str | Mapping[str, float] | None
+    draft_length: Numeric | None
+    max_draft_length: int | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Accepted:
+        """Return the acceptance that arguments by name give; refuse several forms."""
+        return cls(form=given_form(given), **{name: given.get(name) for name in _OTHERS})
+
+    def taken(self, deployment: Deployment, where: Where) -> Acceptance | None:
+        """Return the acceptance given in one form, else what is published of target and drafter.
+
+        What is published is taken on the task that was given, else on a mixture. None if unknown.
+        """
+        if self.task is not None and not self.is_published:
+            form = next(iter(self.form))
+            expected = f"none beside `{form}`, as only published acceptance has tasks"
+            raise InputError("task", self.task, expected)
+        of = _of_form if self.form else _published
+        found, spread = of(deployment, where, self), self.acceptance_spread
+        if found is None or spread is None:
+            return found
+        check("acceptance_spread", spread, minimum=0, maximum=0.5)
+        return replace(found, spread=spread)
+
+    @property
+    def is_published(self) -> bool:
+        """Whether it is that of published heads, which depends on the task."""
+        return not self.form or isinstance(self.form.get("acceptance"), str)
+
+    @property
+    def ways(self) -> dict[str, list[float]]:
+        """The ways to read rates by position that were given as one list; {} for none [-]."""
+        rates = self.form.get("acceptance_by_position")
+        is_list = rates is not None and np.ndim(rates) < 2
+        return readings(rates, self.draft_length) if is_list else {}
+
+    @property
+    def tasks(self) -> str:
+        """The kind of task, or shares of several, as typed; a mixture where none was given."""
+        return task_text(MIXTURE if self.task is None else self.task)
+
+
+def given_form(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the one form of acceptance that was given, by its name; nothing if none was."""
+    typed = {name: given[name] for name in ACCEPTANCE if given.get(name) is not None}
+    if len(typed) > 1:
+        first, name = (*typed,)[:2]
+        expected = f"none beside `{first}`: one form of acceptance does"
+        raise InputError(name, typed[name], expected)
+    return typed
+
+
+def _of_form(deployment: Deployment, where: Where, accepted: Accepted) -> Acceptance:
+    """Return the acceptance given in a form."""
+    ((form, value),) = accepted.form.items()
+    measured = accepted.measured_draft_length
+    if isinstance(value, Acceptance):
+        return value
+    if form == "acceptance" and isinstance(value, str):
+        if value in TYPICAL:
+            return _typical(deployment, value, accepted.tasks)
+        if measured is not None:
+            expected = "none: leave it out, as published acceptance has its own draft lengths"
+            raise InputError("measured_draft_length", measured, expected)
+        task = accepted.tasks
+        found = load_acceptance(deployment.target, deployment.drafter, value, task)
+        if value == PRESET:
+            found = published_or_none(deployment, where.head, task) or found
+        return _continued(found, where, accepted)
+    if form == "acceptance_by_position" and isinstance(value, str):
+        value = typed_rates(value, accepted.draft_length)
+    if form == "acceptance_by_context" and isinstance(value, str):
+        value = typed_contexts(value)
+    form = "acceptance_rate" if form == "acceptance" else form
+    return Acceptance(**{form: value}, measured_draft_length=measured)
+
+
+def published_or_none(
+    deployment: Deployment, named: str = "", task: str = MIXTURE
+) -> Acceptance | None:
+    """Return the acceptance published for this target and drafter on a task, None if there is none.
+
+    It says if the head that a path or id `named` is not the one that was measured.
+    """
+    return measured_acceptance(deployment.target.name, kind_of(deployment), named, task)
+
+
+def _published(deployment: Deployment, where: Where, accepted: Accepted) -> Acceptance | None:
+    """Return the published acceptance, extended to longer drafts, None if unknown or for trees."""
+    found = published_or_none(deployment, where.head, accepted.tasks)
+    if found is None or deployment.tree_width > 1:  # what is published is of chains
+        return None
+    measured = accepted.measured_draft_length
+    if measured is not None:
+        raise InputError("measured_draft_length", measured, "a form of acceptance with it")
+    return _continued(found, where, accepted)
+
+
+def _continued(found: Acceptance, where: Where, accepted: Accepted) -> Acceptance:
+    """Return published acceptance for drafts as long as those asked for.
+
+    Its source notes any change to target or drafter, and whether it is of a model of the target's
+    shape, where the target itself is not known.
+    """
+    asked = accepted.draft_length, accepted.max_draft_length
+    longest = max((int(np.max(np.asarray(each))) for each in asked if each is not None), default=0)
+    found = found.continued(longest) if longest <= MAX_DRAFT_LENGTH else found
+    source = found.source
+    for told in where.manner.names:
+        word, is_other, rest = told.partition(": taken as ")
+        if is_other and rest.endswith("whose shape it has"):
+            source = f"{source}; of {rest.partition(',')[0]}, not {word}"
+    changed = [name for name in ("target", "drafter") if where.what_ifs[name]]
+    source += f", of the unchanged {changed[0]}" if changed else ""
+    return found if source == found.source else replace(found, source=source)
+
+
+def _typical(deployment: Deployment, name: str, task: str) -> Acceptance:
+    """Return the acceptance of typical, typical-low or typical-high."""
+    kind = kind_of(deployment)
+    found = typical_heads(kind, task)
+    if found is None:
+        expected = f"a rate: fewer than two targets have published acceptance with {kind}"
+        raise InputError("acceptance", name, expected)
+    place = TYPICAL[name]
+    source = f"{found.levels[place]} of {found.drafter} heads of {found.num_targets} targets"
+    return replace(found.acceptance[place], source=f"{source}, as published by November 2026")
+
+
+def task_spread(deployment: Deployment) -> float:
+    """Return the standard deviation of acceptance between data sets, by kind of drafter [-]."""
+    named = named_drafters().get(kind_of(deployment))
+    return named.task_spread if named else ACCEPTANCE_SPREAD
+
+
+def kind_of(deployment: Deployment) -> str:
+    """Return the kind of a deployment's drafter, by which acceptance is published."""
+    return drafter_kind(deployment.drafter, deployment.target)

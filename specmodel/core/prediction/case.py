@@ -1,0 +1,262 @@
+"""One question, resolved once: what runs where, what drafts, what is accepted, at which points.
+
+Commands and Python come through here alike. Whatever was not given is taken as usual, and stands in
+`Case.assumed` by its name, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from specmodel.core.algebra.acceptance import Acceptance
+from specmodel.core.algebra.speculation import MAX_DRAFT_LENGTH
+from specmodel.core.base.errors import InputError, refuse_given, refuse_unknown
+from specmodel.core.base.notes import Note
+from specmodel.core.base.units import Numeric, check
+from specmodel.core.cost.deploying import GPU_DEGREES, laid_out
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.layouts import HELD
+from specmodel.core.cost.usual import TOLD, deployed
+from specmodel.core.cost.where import ARGUMENTS, USUAL, Manner, Where, where_of
+from specmodel.core.drafters.published import taken_drafter
+from specmodel.core.drafters.tasks import MIXED
+from specmodel.core.drafters.typical import TypicalHeads, typical_heads
+from specmodel.core.prediction.accepted import OF_ACCEPTANCE, Accepted, kind_of
+from specmodel.core.prediction.evaluate import LOAD, LOCKSTEP
+
+POINTS = ("batch_size", "context_length", *LOAD, LOCKSTEP, "verify_tokens")
+"""Arguments that say at which points, draft lengths aside."""
+DEFAULT_BATCH_SIZES = tuple(2**i for i in range(9))
+"""Batch sizes where none are given [request]."""
+LONGEST_SEARCHED = 10
+"""Longest draft among which the best is searched where none is given [token]."""
+_HELD_BY = {"batch_size": HELD[0], "context_length": HELD[1]}
+_MOST_HELD = 10_000_000
+"""Tokens of a request that GPUs are counted for at most [token]."""
+_LONGEST = "max_draft_length"
+_OF_POINTS = {*POINTS, *OF_ACCEPTANCE, "draft_length", "max_draft_length"}
+_KNOWN = {*_OF_POINTS, *ARGUMENTS}
+
+
+class Case(Struct, frozen=True, kw_only=True, eq=False):
+    """One question, as it was resolved.
+
+    Parameters
+    ----------
+    where, deployment
+        What runs where, as it was named, and as that was resolved.
+    assumed
+        What was assumed of the question, by argument.
+    points
+        Where it is asked, by argument, draft lengths aside [request] [token].
+    draft_length, max_draft_length
+        Draft lengths and the longest draft that were given; None for the best of each point, and
+        for the usual one [token].
+    accepted, acceptance
+        What was given of drafted tokens, and what is taken; None where none is given and none is
+        published of target and drafter.
+    """
+
+    where: Where
+    deployment: Deployment
+    assumed: Mapping[str, Any]
+    points: Mapping[str, Numeric]
+    draft_length: Numeric | None
+    max_draft_length: int | None
+    accepted: Accepted
+    acceptance: Acceptance | None
+
+    def drafting(self) -> Case:
+        """Return the case; raise an InputError if acceptance is unknown or a draft length is 0."""
+        _ = self.known_acceptance
+        if self.draft_length is not None and not np.all(self.draft_length):
+            raise InputError("draft_length", 0, "at least 1")
+        return self
+
+    def with_typical(self) -> Case:
+        """Return the case with typical acceptance if none is known and its kind of head has one."""
+        if self.acceptance is not None or self.heads is None:
+            return self
+        return self._accepting(form={"acceptance": "typical"})
+
+    def on_task(self, task: str) -> Case:
+        """Return the case with published acceptance on a kind of task."""
+        return self._accepting(task=task)
+
+    def _accepting(self, **changes: Any) -> Case:
+        accepted = replace(self.accepted, **changes)
+        acceptance = accepted.taken(self.deployment, self.where)
+        return replace(self, accepted=accepted, acceptance=acceptance)
+
+    def tokens_by_task(self, draft_length: int) -> dict[str, float]:
+        """Return published tokens per step on each kind of task, {} where none is taken [token]."""
+        is_published = self.accepted.is_published and not self.deployment.drafter.is_lookup
+        if self.acceptance is None or not is_published:
+            return {}
+        rates = {task: self.on_task(task).known_acceptance for task in MIXED}
+        return {n: float(rate.expected_tokens_per_step(draft_length)) for n, rate in rates.items()}
+
+    def at(self, **points: Any) -> Case:
+        """Return the case at other points."""
+        return replace(self, points={**self.points, **points})
+
+    def elsewhere(self, **changes: Any) -> Case:
+        """Return the case with what runs where named otherwise, and resolved anew."""
+        where, accepted = replace(self.where, **changes), self.accepted
+        deployment, assumed = _placed(where, self.points, accepted)
+        acceptance = accepted.taken(deployment, where) if deployment.has_drafter else None
+        case = replace(self, where=where, deployment=deployment, assumed=assumed)
+        return replace(case, acceptance=acceptance)
+
+    def laid_out(self, degrees: Mapping[str, Any]) -> Case:
+        """Return the case in other parallel degrees, with the assumptions that follow."""
+        where = self.where.naming(**degrees)
+        deployment, assumed = laid_out(self.deployment, where, degrees)
+        notes = {name: self.assumed[name] for name in TOLD if name in self.assumed}
+        return replace(self, deployment=deployment, assumed=notes | assumed, where=where)
+
+    def with_graphs_of(self, count: int) -> Case:
+        """Return the case with CUDA graphs of steps up to `count`, as `graph_limit` gives it."""
+        engine = self.deployment.engine.with_graphs_of(count)
+        deployment = self.deployment.with_draws(engine=engine)  # programs know no graphs
+        return replace(self, deployment=deployment, where=self.where.naming(graph_limit=count))
+
+    @property
+    def alone(self) -> dict[str, Any]:
+        """What was assumed; without lengths of requests also that steps carry no prefill."""
+        is_alone = not {*LOAD} & self.points.keys()
+        return {**({"prefill": "none carried"} if is_alone else {}), **self.assumed}
+
+    @property
+    def heads(self) -> TypicalHeads | None:
+        """What published heads of the drafter's kind reach, None where too few are published."""
+        return typical_heads(kind_of(self.deployment), self.accepted.tasks)
+
+    @property
+    def known_acceptance(self) -> Acceptance:
+        """Acceptance of the case; an InputError that names the remedies if it is unknown."""
+        if self.acceptance is not None:
+            return self.acceptance
+        if not self.deployment.has_drafter:
+            alone = "for decoding without a drafter, use `decode()`"
+            raise InputError("drafter", "none", f"one that drafts: {alone}")
+        typical = "`acceptance='typical'` (the median head published), or " if self.heads else ""
+        told = f"{typical}a rate of yours, such as `acceptance_rate=0.7`"
+        drafter = self.where.named.get("drafter") or taken_drafter(self.deployment.target)[0]
+        target = self.where.named["target"]
+        expected = f"{told}, as none is published of {target} with {drafter}"
+        raise InputError("acceptance", None, expected)
+
+    def longest_draft(self, asked: int | None = None) -> int:
+        """Return the longest draft to consider, the one asked for, given or usual [token].
+
+        It is at most what acceptance is known for and what the drafter drafts at once.
+        """
+        block, asked = self.deployment.drafter.block_size, asked or self.max_draft_length
+        acceptance = self.known_acceptance
+        acceptance.measured_at([1, 2])  # with two lengths: refuses an unknown measured length
+        known = int(acceptance.max_draft_length)
+        if asked is None:
+            return min(LONGEST_SEARCHED, known, block or known)
+        asked = _checked_longest(asked)
+        if block is not None and asked > block:
+            raise InputError(_LONGEST, asked, f"at most {block}, which is drafted at once")
+        if asked > known:
+            expected = f"at most {known}, the positions that acceptance_by_position covers"
+            raise InputError(_LONGEST, asked, expected)
+        return asked
+
+    def longest_told(self, longest: int) -> dict[str, int | Note]:
+        """Return the assumption on the longest draft considered, {} if it was given."""
+        if self.max_draft_length is not None:
+            return {}
+        is_measured = not self.accepted.form and longest < LONGEST_SEARCHED
+        if is_measured and self.heads and self.heads.max_draft_length > longest:
+            return {_LONGEST: Note("longest_measured", {"length": longest})}
+        return {_LONGEST: longest}
+
+    def turned_lengths(self) -> Sequence[int]:
+        """Return the draft lengths to consider where acceptance is not known [token]."""
+        if self.draft_length is None:
+            block = self.deployment.drafter.block_size or 8
+            known = self.heads.max_draft_length if self.heads else block
+            return range(1, (self.max_draft_length or min(known, block)) + 1)
+        taken = [int(length) for length in np.ravel(np.asarray(self.draft_length))]
+        if min(taken) < 1:
+            raise InputError("draft_length", min(taken), "at least 1, as no acceptance is given")
+        return taken
+
+    def check_trees(self) -> None:
+        """Refuse a tree without a draft length."""
+        trees = {"verify_tokens": self.points.get("verify_tokens")}
+        trees |= {"tree_width": self.where.named.get("tree_width")}
+        if self.draft_length is None:
+            refuse_given(trees, trees, "`draft_length` with it, as trees have no best length")
+
+    @property
+    def has_trees(self) -> bool:
+        """Whether drafts are trees."""
+        return self.deployment.tree_width > 1 or "verify_tokens" in self.points
+
+
+def case_of(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Case:
+    """Return the question that arguments by name ask; whole, or an InputError.
+
+    Those of None are not given. `specmodel.predict` says what there is.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    if not given.keys() <= _KNOWN:  # a call saved for each prediction
+        refuse_unknown(given, _KNOWN)
+    where = where_of({n: value for n, value in given.items() if n not in _OF_POINTS}, manner)
+    points = {"batch_size": DEFAULT_BATCH_SIZES}
+    points |= {name: given[name] for name in POINTS if name in given}
+    longest, accepted = given.get(_LONGEST), Accepted.of(given)
+    deployment, assumed = _placed(where, points, accepted)
+    return Case(
+        where=where,
+        deployment=deployment,
+        assumed=assumed,
+        points=points,
+        draft_length=given.get("draft_length"),
+        max_draft_length=None if longest is None else _checked_longest(longest),
+        accepted=accepted,
+        acceptance=accepted.taken(deployment, where) if deployment.has_drafter else None,
+    )
+
+
+def _placed(
+    where: Where, points: Mapping[str, Numeric], accepted: Accepted
+) -> tuple[Deployment, dict[str, Any]]:
+    """Return what is deployed to hold the points, and what was assumed of the question."""
+    deployment, assumed = deployed(where, _held(where, points))
+    if where.manner.lacking and "mtp_block" in dict(deployment.drafter.assumed):
+        expected = f"the path of a head, as {deployment.target.name} has no MTP module"
+        raise InputError(where.manner.lacking, None, expected)
+    is_read = "acceptance_by_position" in accepted.form and deployment.has_drafter
+    if is_read and len(ways := accepted.ways) > 1:
+        assumed = {"acceptance_by_position": Note("rates_read", {"ways": ways}), **assumed}
+    return deployment, assumed
+
+
+def _held(where: Where, points: Mapping[str, Numeric]) -> tuple[int, int]:
+    """Return the requests that GPUs must hold, and their tokens, by the largest that were asked.
+
+    No more than usual, as others may wait.
+    """
+    asked = [np.asarray(points.get(name, least)) for name, least in _HELD_BY.items()]
+    if any(each.dtype.kind not in "iuf" for each in asked) or {*GPU_DEGREES} & where.named.keys():
+        return HELD
+    largest = (int(min(max(each.max(initial=1), 1), _MOST_HELD)) for each in asked)
+    # the next powers of 2, so that few deployments are made
+    requests, tokens = (1 << (count - 1).bit_length() for count in largest)
+    return min(requests, HELD[0]), tokens
+
+
+def _checked_longest(asked: int) -> int:
+    """Return `max_draft_length` as it was asked for, checked [token]."""
+    return int(check(_LONGEST, asked, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True))

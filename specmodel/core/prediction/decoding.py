@@ -1,0 +1,96 @@
+"""Plain decoding: how long a token takes without speculation, and what limits it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+from msgspec.structs import replace
+
+from specmodel.core.algebra.acceptance import Acceptance
+from specmodel.core.base.units import Numeric
+from specmodel.core.cost.arguments import DeployedPoints, RunArguments
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.where import Manner
+from specmodel.core.machines.hardware import HardwareProfile
+from specmodel.core.models.architecture import Architecture
+from specmodel.core.prediction.case import Case, case_of
+from specmodel.core.prediction.columns import DECODE_COLUMNS, LOAD_COLUMNS
+from specmodel.core.prediction.evaluate import evaluate
+from specmodel.core.prediction.outcome import Prediction
+from specmodel.core.prediction.predicting import plain_points, with_intervals
+
+
+def decode(
+    target: Architecture | str | Path,
+    hardware: HardwareProfile | str | Path,
+    *,
+    batch_size: Numeric | None = None,
+    context_length: Numeric | None = None,
+    prompt_length: Numeric | None = None,
+    output_length: Numeric | None = None,
+    lockstep: bool = False,
+    interval: bool = False,
+    **others: Unpack[RunArguments],
+) -> Prediction:
+    """Predict decoding without speculation: time per output token, throughput, memory.
+
+    Parameters
+    ----------
+    target, hardware, batch_size, context_length, prompt_length, output_length, lockstep, interval
+        As in `specmodel.predict` [request] [token] [token] [token].
+    **others
+        How it runs: those of `cost.arguments.RunArguments`.
+
+    Returns
+    -------
+    Prediction
+        Arrays of the shape to which the arguments broadcast: tpot, throughput, largest_share (what
+        takes most of a step), memory_bytes, max_batch_size; with lengths of prompt and output also
+        prefill_time, that of a whole prompt while every other replica prefills one too.
+
+    Examples
+    --------
+    >>> p = decode("llama-3.1-8b", "h100_sxm", batch_size=[1, 64], context_length=1000,
+    ...            stack="datasheet")
+    >>> p.tpot.round(5).tolist(), p.largest_share.tolist()
+    ([0.00472, 0.00732], ['bandwidth', 'bandwidth'])
+    """
+    given = {n: v for n, v in locals().items() if n not in ("interval", "others")} | others
+    case = case_of(given, Manner(is_drafting=False))
+    prediction = decoded(case)
+    return with_intervals(prediction) if interval else prediction
+
+
+def decoded(case: Case) -> Prediction:
+    """Return what a case without a drafter takes."""
+    points: dict[str, Any] = {**case.points}
+    return replace(decode_deployed(case.deployment, case.assumed, **points), case=case)
+
+
+def decode_deployed(
+    deployment: Deployment,
+    assumed: Mapping[str, Any],
+    *,
+    interval: bool = False,
+    **others: Unpack[DeployedPoints],
+) -> Prediction:
+    """Predict plain decoding of a deployment as `deploy` gives it, without a drafter.
+
+    Parameters
+    ----------
+    deployment, assumed
+        What runs where, and what was assumed of it, as `deploy` returns them.
+    interval
+        Whether 80 % intervals are added.
+    **others
+        Points: those of `cost.arguments.DeployedPoints`.
+    """
+    points, notes = plain_points(**others)
+    points["draft_length"] = np.zeros(())
+    evaluation = evaluate(deployment, points, Acceptance(acceptance_rate=0.0))
+    shown = (*DECODE_COLUMNS, *LOAD_COLUMNS) if "prompt_length" in points else DECODE_COLUMNS
+    prediction = Prediction(evaluation=evaluation, assumptions={**assumed, **notes}, shown=shown)
+    return with_intervals(prediction) if interval else prediction

@@ -1,0 +1,394 @@
+"""Central intervals of a prediction, by one vectorised Monte Carlo over what was fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from specmodel.core.algebra.acceptance import Acceptance
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import FloatArray, Numeric, quantiles
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.kinds import fits_taken
+from specmodel.core.cost.latency import KernelErrors, step_times
+from specmodel.core.cost.passes import MESSAGES, PassTime
+from specmodel.core.layers.kinds import FITTED_KINDS
+from specmodel.core.machines.engine import FACTORS, Overheads
+from specmodel.core.machines.kernels import KernelFit, Kernels
+from specmodel.core.prediction.cautions import is_modelled
+from specmodel.core.prediction.columns import COLUMNS
+from specmodel.core.prediction.draws import Draws, draws_of
+from specmodel.core.prediction.evaluate import Evaluation, evaluate
+from specmodel.core.prediction.ground import spread_of_ground
+from specmodel.core.prediction.table import Column
+
+DRAWS = 400
+"""Number of draws [-]."""
+
+CENTRAL = 0.8
+"""Share of the draws inside an interval [-]."""
+
+DEPLOYMENT_SPREAD = 0.088
+"""Standard deviation of the logarithm of the factor that all passes of a deployment share [-]:
+that at which 80 % of 1,387 published decode times of whole engines lie inside their intervals
+(`calibration/deployment.py`, 2026-11-22). With that of three models, 0.076 to 0.108, intervals hold
+for 79 % of the rows of the fourth, pooled."""
+
+HOST_SHARE = 0.537
+"""Share of the deviations of a host's overheads, under an engine that was fitted to several hosts,
+that others' hosts bear out [-]."""
+
+RECURRENT_SPREAD = 0.062
+"""Standard deviation of the logarithm of a further factor on steps that draft for a model with
+recurrent layers, under such an engine [-]: how their states are kept and read differs most."""
+
+UNSEEN_CHANCE, UNSEEN_COST = 0.039, 0.684
+"""Chance that such an engine does what the model cannot see, as graphs missed, a drafter run
+eagerly or a slow host, and the mean logarithm by which steps that draft then take longer [-].
+
+All four of these are the most likely ones by 619 published pairs of twenty hosts, of which each
+weighs as the root of its rows (`calibration/interval_judge.py`, 2026-11-27). With those of the
+other hosts, intervals hold for 82 % of the rows."""
+
+POPULARITY_DEVIATION = 0.45
+"""Standard deviation of how unequally experts are used (`RoutedExperts.popularity_spread`) where
+that is assumed [-]: sources of Qwen3 models that tell it ask for 0.9 to 1.7 each."""
+
+MAX_POINTS = 5_000
+"""Most operating points that intervals are computed for at once [-]."""
+
+EXPERTS = "experts"
+_FIRST_KINDS = (EXPERTS, "gemm", "attention")
+"""Kinds that are drawn whether a model runs them or not; others follow only where it does."""
+
+
+class Interval(Struct, frozen=True, eq=False):
+    """Lower and upper end of a central interval, and of a speedup the chance of a gain.
+
+    Arrays of the shape of the points; `chance` is the share of the draws that are above 1 [-].
+    """
+
+    low: FloatArray
+    high: FloatArray
+    chance: FloatArray | None = None
+
+
+def central_intervals(
+    deployment: Deployment,
+    points: Mapping[str, Any],
+    acceptance: Acceptance,
+    generator: np.random.Generator | None = None,
+    columns: Sequence[Column] = COLUMNS,
+    *,
+    deployment_spread: float | None = None,
+    own: Evaluation | None = None,
+) -> dict[str, Interval]:
+    """Return central 80 % intervals of times, target efficiency and speedup, by column name.
+
+    Each draw takes random factors on the time of kernels, with the spreads of residuals on shapes
+    that were left out of the fit: one factor that all kernels of a kind share on one model, and one
+    for each pass. Those of a plain and of a verify pass correlate (`likeness_of_passes`). Such
+    residuals hold the uncertainty of the fitted parameters already, which are therefore not drawn.
+
+    Engines differ more than their kernels alone: by versions of kernels, fusion, clocks and what no
+    table has. That is one factor of the deployment, drawn once, on all that GPUs do in plain,
+    verify, draft and prefill passes, messages included; host time is what was given. As all passes
+    share it, ratios keep only what host time leaves of it. That verify passes of several tokens a
+    sequence share all of it is an assumption: nothing published measures them alone. Decode steps
+    of 2, 4 and 8 times the requests differ by somewhat more than the errors of kernels let a verify
+    pass of as many tokens: intervals of that ratio hold for 68, 68 and 65 %. Where all-reduces of
+    other stacks or GPUs stand in, messages have one further factor, the same in all passes.
+
+    The overheads of a fitted engine are drawn from the covariance of its fit, since at batch sizes
+    that were not fitted they weigh otherwise, and a factor with the engine's own spread comes on
+    top. Its errors are of whole steps, kernels and deployment included, so that all passes of a
+    step then share one factor, and there is none of the deployment. On a host that is not known,
+    overheads deviate by `HOST_SHARE` of that, steps for models with recurrent layers by
+    `RECURRENT_SPREAD` more, and with `UNSEEN_CHANCE` the engine does what the model cannot see. As
+    no overhead is below 0, draws may lie to one side of the prediction: an interval then reaches as
+    far as that.
+
+    How alike the tokens of a request choose experts, and how unequally experts are used, are drawn
+    where they are assumed, the latter where it is not equal.
+
+    Acceptance is exact unless it has a `spread`: then its rate is normal, cut to 0 to 1. `own` is
+    the evaluation of the points without errors, if there is one.
+    """
+    steps, shape, _ = _drawn_steps(deployment, points, acceptance, generator, deployment_spread)
+    own = own or evaluate(deployment, points, acceptance)
+    return {
+        column.name: _interval(
+            column.of(steps), column.of(own), shape, has_chance=column.name == "speedup"
+        )
+        for column in columns
+        if column.has_interval
+    }
+
+
+def peak_interval(
+    deployment: Deployment, points: Mapping[str, Any], acceptance: Acceptance
+) -> tuple[int, int]:
+    """Return the central 80 % interval of the batch size with the largest speedup of a curve.
+
+    The draws are those of `central_intervals`; each has its peak at one of the batch sizes of the
+    points, which lie along one axis and keep their draft lengths. Errors of a draw are alike at all
+    batch sizes: what errs at one alone, and would move the peak further, is left out.
+    """
+    steps, shape, _ = _drawn_steps(deployment, points, acceptance)
+    peaks = np.broadcast_to(steps.speedup, (DRAWS, *shape)).argmax(axis=-1)
+    own_speedup = np.broadcast_to(evaluate(deployment, points, acceptance).speedup, shape)
+    batch_size = np.broadcast_to(points["batch_size"], shape)
+    sizes, own = np.sort(batch_size[peaks]), batch_size[own_speedup.argmax()]
+    outside = round((1 - CENTRAL) / 2 * DRAWS)
+    return int(min(sizes[outside], own)), int(max(sizes[-1 - outside], own))
+
+
+def sources_of_interval(
+    deployment: Deployment, points: Mapping[str, Any], acceptance: Acceptance
+) -> dict[str, float]:
+    """Return the share of the variance of one point's log speedup by its source [-].
+
+    Sources are "acceptance", "routing", "host", with what published hosts of an engine differ by,
+    and "kernels". All but the last are what their draws explain linearly, that is what is left.
+    """
+    steps, _, normal = _drawn_steps(deployment, points, acceptance)
+    log = np.log(np.broadcast_to(steps.speedup, (DRAWS, 1)))[:, 0]
+    unseen = np.broadcast_to(_unseen(deployment, normal.unseen), DRAWS)
+    of_host = np.column_stack([normal.overheads, normal.step, normal.ground, unseen])
+    of_routing = [normal.routing, normal.popularity]
+    drawn = np.column_stack([normal.acceptance, *of_routing, of_host])
+    drawn, log = drawn - drawn.mean(axis=0), log - log.mean()
+    slopes = np.linalg.lstsq(drawn, log, rcond=None)[0]
+    cuts = {"acceptance": slice(1), "routing": slice(1, 3), "host": slice(3, None)}
+    parts = {name: drawn[:, cut] @ slopes[cut] for name, cut in cuts.items()}
+    parts["kernels"] = log - drawn @ slopes
+    total = sum(float(part @ part) for part in parts.values())
+    return {name: float(part @ part) / total for name, part in parts.items()}
+
+
+def _drawn_steps(
+    deployment: Deployment,
+    points: Mapping[str, Any],
+    acceptance: Acceptance,
+    generator: np.random.Generator | None = None,
+    deployment_spread: float | None = None,
+) -> tuple[Evaluation, tuple[int, ...], Draws]:
+    """Return the points with drawn errors, draws along the first axis, their shape, and draws."""
+    if deployment.kernels.record is None:
+        expected = f"a fitted or typical stack, as {deployment.kernels.stack} states no error"
+        raise InputError("interval", True, expected)
+    known = 0 if acceptance.form == "acceptance_by_position" else acceptance.rate()
+    shape = np.broadcast_shapes(*(array.shape for array in points.values()), np.shape(known))
+    if np.prod(shape) > MAX_POINTS:
+        raise InputError("interval", f"{np.prod(shape):.0f} points", f"at most {MAX_POINTS}")
+    draws = (DRAWS,) + (1,) * len(shape)
+    drawn, errors, normal = _drawn(deployment, points, generator, draws)
+    of_step = spread_of_step(deployment) * normal.step + _unseen(deployment, normal.unseen)
+    ground = spread_of_ground(deployment, points["context_length"]) * normal.ground.reshape(draws)
+    of_step = np.exp(of_step.reshape(draws) + ground)
+    if deployment_spread is None:
+        deployment_spread = spread_of_deployment(deployment)
+    if deployment_spread:
+        shared = np.exp(deployment_spread * normal.deployment.reshape(draws))
+        errors = replace(errors, deployment=shared)
+    if acceptance.spread:
+        by = acceptance.spread * normal.acceptance.reshape(draws)
+        acceptance = acceptance.moved(points["draft_length"], by)
+    return evaluate(drawn, points, acceptance, errors=errors, step_error=of_step), shape, normal
+
+
+def fits_of_models(deployment: Deployment) -> dict[str, KernelFit]:
+    """Return the fits that target and drafter take, the target's first, by kind of errors."""
+    found: dict[str, KernelFit] = {}
+    for model in (deployment.target, *deployment.drafter.architectures):
+        found = fits_taken(deployment, model) | found
+    return found
+
+
+def states_errors(deployment: Deployment, context_length: FloatArray | float = 0.0) -> bool:
+    """Tell whether errors are known: not of an engine that is not modelled, nor of a data sheet."""
+    return deployment.kernels.record is not None and is_modelled(deployment, context_length)
+
+
+def spread_of_deployment(deployment: Deployment) -> float:
+    """Return the standard deviation of the logarithm of the factor that all passes share [-].
+
+    It is 0 under a fitted engine, whose errors are of whole steps already.
+    """
+    return 0.0 if deployment.engine.fit else DEPLOYMENT_SPREAD
+
+
+def spread_of_step(deployment: Deployment) -> float:
+    """Return the standard deviation of the logarithm of the factor on steps that draft [-]."""
+    engine = deployment.engine
+    if engine.fit is None:  # the errors are those of kernels and deployments
+        return 0.0
+    is_recurrent = any(mixer.is_recurrent for mixer in deployment.target.mixers)
+    is_spread = engine.is_of_mean_host and is_recurrent
+    return float(np.hypot(engine.fit.spread, RECURRENT_SPREAD if is_spread else 0.0))
+
+
+def host_share(deployment: Deployment, overhead: str = "host_speed") -> float:
+    """Return the share of an overhead's deviation that intervals draw [-].
+
+    1 for GPU time; less for host time if the engine was fitted as a mean of several hosts.
+    """
+    is_host = deployment.engine.is_of_mean_host and overhead != "gpu_time_factor"
+    return HOST_SHARE if is_host else 1.0
+
+
+def _unseen(deployment: Deployment, normal: FloatArray) -> FloatArray:
+    """Return logarithms of factors on steps by what the model cannot see of an engine [-].
+
+    They are exponential for the highest share `UNSEEN_CHANCE` of the draws, 0 for the others.
+    """
+    if not deployment.engine.is_of_mean_host or not UNSEEN_CHANCE:
+        return np.zeros(())
+    above = (normal[:, np.newaxis] <= normal).mean(axis=1) - 0.5 / normal.size
+    return np.asarray(-UNSEEN_COST * np.log(np.minimum(above / UNSEEN_CHANCE, 1.0)))
+
+
+def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatArray:
+    """Return how the errors of a plain and of a verify pass correlate, beside those of a shape [-].
+
+    It is ``q^(-1/2)`` for a verify pass of q tokens a sequence, and 1 under a fitted engine, whose
+    errors are of whole steps. If every token brought an error of its own, independent of the
+    others, the error of a pass of q tokens would be their mean, of which the decode step has one: a
+    covariance of 1/q, over standard deviations of 1 and ``q^(-1/2)``. That suggests the form and
+    explains no kernel. On kernels that were not fitted, errors correlate by 0.74, 0.56, 0.34 and
+    0.08 at 2, 4, 8 and 16 tokens (experts, median of nine stacks, each engine on each generation of
+    GPUs; the law: 0.71, 0.50, 0.35, 0.25), those of GEMMs by less: 0.52, 0.24, 0.04 and -0.24.
+    Intervals of ratios of two passes then hold for 82, 75, 71 and 69 % of experts and for 74, 73,
+    72 and 70 % of GEMMs, at 16 tokens as if a fifth too narrow for normal errors.
+    """
+    q = np.asarray(verify_tokens, dtype=float)
+    return np.ones(()) if deployment.engine.fit else np.maximum(q, 1.0) ** -0.5
+
+
+def _drawn(
+    deployment: Deployment,
+    points: Mapping[str, FloatArray],
+    generator: np.random.Generator | None,
+    draws: tuple[int, ...],
+) -> tuple[Deployment, KernelErrors, Draws]:
+    """Return a deployment with drawn overheads, drawn errors of its kernels, and all numbers."""
+    fits, fit = fits_of_models(deployment), deployment.engine.fit
+    kinds = (*_FIRST_KINDS, *(kind for kind in fits if kind not in _FIRST_KINDS))
+    kinds += (MESSAGES,) if deployment.message_spread else ()
+    normal = draws_of(generator, draws[0], len(fit.varied) if fit else None, len(kinds))
+    overheads = _drawn_overheads(deployment, normal.overheads, draws)
+    drawn = deployment.with_draws(overheads=overheads)
+    common, forward, fresh, draft_common, draft = normal.kinds.reshape(5, len(kinds), *draws)
+    sent = {MESSAGES: np.exp(deployment.message_spread * common[-1])} if MESSAGES in kinds else {}
+    likeness = likeness_of_passes(deployment, points["verify_tokens"])
+    verify = likeness * forward + np.sqrt(1 - likeness**2) * fresh
+    of_draft = (common, forward) if deployment.engine.fit else (draft_common, draft)
+    errors = KernelErrors(
+        forward=sent | _factors(deployment.kernels, kinds, fits, common, forward),
+        verify=sent | _factors(deployment.kernels, kinds, fits, common, verify),
+        draft=sent | _factors(deployment.kernels, kinds, fits, *of_draft),
+    )
+    return drawn, _with_routing(deployment, points, errors, normal, draws), normal
+
+
+def _interval(
+    values: FloatArray, own: FloatArray, shape: tuple[int, ...], *, has_chance: bool
+) -> Interval:
+    """Return the interval of drawn values, as far as the prediction's own value where it must."""
+    tail = (1 - CENTRAL) / 2
+    if values.ndim <= len(shape):  # the same in every draw
+        values = values[np.newaxis]
+    low, high = quantiles(values, (tail, 1 - tail))
+    chance = np.broadcast_to((values > 1).mean(axis=0), shape) if has_chance else None
+    low, high = np.minimum(low, own), np.maximum(high, own)
+    return Interval(np.broadcast_to(low, shape), np.broadcast_to(high, shape), chance)
+
+
+def _factors(
+    kernels: Kernels,
+    kinds: tuple[str, ...],
+    fits: Mapping[str, KernelFit],
+    common: FloatArray,
+    row: FloatArray,
+) -> dict[str, FloatArray]:
+    """Return drawn factors on kernel time by kind, with the spreads of the kind's fit [-]."""
+    drawn = {
+        kind: np.exp(fits[kind].shape_spread * of_shape + fits[kind].row_spread * of_row)
+        for kind, of_shape, of_row in zip(kinds, common, row, strict=True)
+        if kind in fits
+    }
+    taken = {kind: kernels.kind_of_errors(kind) for kind in FITTED_KINDS}
+    return {kind: drawn[other] for kind, other in taken.items() if other in drawn}
+
+
+def _drawn_overheads(
+    deployment: Deployment, normal: FloatArray, draws: tuple[int, ...]
+) -> Overheads:
+    base, fit = deployment.engine_overheads, deployment.engine.fit
+    if fit is None:
+        return base
+    # seconds on a linear scale: measurements determine their sums, which logarithms would skew
+    is_factor = np.isin(fit.varied, FACTORS)
+    values = np.array([getattr(base, name) for name in fit.varied])
+    scale = np.where(is_factor, 1.0, values)
+    variances, vectors = np.linalg.eigh(np.array(fit.covariance) * np.outer(scale, scale))
+    # around 0, of which rounding may fall short
+    moved = (normal * np.sqrt(np.maximum(variances, 0.0))) @ vectors.T
+    moved *= [host_share(deployment, name) for name in fit.varied]
+    with np.errstate(over="ignore"):
+        drawn = np.where(is_factor, values * np.exp(moved), np.maximum(values + moved, 0.0)).T
+    return replace(base, **{n: v.reshape(draws) for n, v in zip(fit.varied, drawn, strict=True)})
+
+
+def _with_routing(
+    deployment: Deployment,
+    points: Mapping[str, FloatArray],
+    errors: KernelErrors,
+    normal: Draws,
+    draws: tuple[int, ...],
+) -> KernelErrors:
+    """Return errors with factors on experts for how tokens choose them, where that is assumed.
+
+    Of the correlation and of the spread of popularity: the time by which experts take longer if it
+    is one standard deviation more, to the power of the draw. The correlation is not below 0.
+    """
+    experts = deployment.target.experts
+    is_told = deployment.popularity is not None or deployment.popularity_spread is not None
+    unequal = 0.0 if experts is None or is_told else experts.popularity_spread
+    own = {"routing_correlation": deployment.routing_correlation, "popularity_spread": unequal}
+    deviations = {
+        "routing_correlation": deployment.routing_deviation if experts else 0.0,
+        "popularity_spread": POPULARITY_DEVIATION if unequal else 0.0,
+    }
+    varied = [name for name, deviation in deviations.items() if deviation]
+    if not varied:
+        return errors
+    axis = (1 + len(varied), *draws[1:])
+    moved = {
+        name: own[name] + deviations[name] * (np.arange(axis[0]) == 1 + place).reshape(axis)
+        for place, name in enumerate(varied)
+    }
+    names = ("batch_size", "draft_length", "verify_tokens", "context_length")
+    asked: dict[str, Any] = {name: points[name] for name in names}
+    times = step_times(deployment.with_draws(**moved), **asked)
+    powers = {"routing_correlation": normal.routing, "popularity_spread": normal.popularity}
+    if deployment.routing_deviation:
+        least = -np.asarray(deployment.routing_correlation) / deployment.routing_deviation
+        powers["routing_correlation"] = np.maximum(normal.routing, least)
+    exponents = [powers[name].reshape(draws) for name in varied]
+
+    def moved_errors(known: Mapping[str, FloatArray], time: PassTime) -> dict[str, FloatArray]:
+        own = (time.components[n].total_time for n, kind in time.kinds.items() if kind == EXPERTS)
+        each = np.asarray(np.sum([*own], axis=0))
+        each = np.broadcast_to(each, np.broadcast_shapes(each.shape, axis))
+        factors = map(pow, each[1:] / each[0], exponents)
+        return {**known, EXPERTS: prod(factors, start=known[EXPERTS])}
+
+    forward = moved_errors(errors.forward, times.plain_pass)
+    verify = moved_errors(errors.verify, times.verify_pass)
+    return replace(errors, forward=forward, verify=verify)

@@ -1,0 +1,279 @@
+"""The outcome of a prediction: arrays of one shape, as rows, as a table."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from specmodel.core.base.fronts import SHOWN
+from specmodel.core.base.notes import Note
+from specmodel.core.base.text import Printed
+from specmodel.core.base.units import FloatArray
+from specmodel.core.cost.blocks import BlockedTimes
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.steps import StepTimes
+from specmodel.core.drafters.typical import TypicalHeads
+from specmodel.core.prediction.case import Case
+from specmodel.core.prediction.cautions import (
+    notes_of_run,
+    notes_of_times,
+    notes_with_drafts,
+    plain_notes,
+)
+from specmodel.core.prediction.columns import COLUMNS, Array, interval_of, with_interval
+from specmodel.core.prediction.evaluate import Evaluation
+from specmodel.core.prediction.intervals import Interval, states_errors
+from specmodel.core.prediction.table import Column, Row, text_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_ALL = "to_frame() has all"
+_WHERE_VARIED = ("draft_length", "fits")
+"""Columns that a table of all columns has where they vary."""
+
+
+class ViewSettings(TypedDict, total=False):
+    """Settings of views: of the verdict all, of others `interval` alone.
+
+    `tpot_target` is the time per output token that batches should meet [s]; `columns` are the names
+    that the table has, with commas; `interval` says whether it has intervals, by default where
+    errors are known; `components` adds the times of components.
+    """
+
+    tpot_target: float
+    columns: str
+    interval: bool | None
+    components: bool
+
+
+class Turned(Struct, frozen=True, kw_only=True, eq=False):
+    """Acceptance from which drafting pays at each point, and speedups with published heads.
+
+    Points are those of a prediction at the draft length that is best with the median head, or,
+    without heads, that asks for the least acceptance; its tokens and speedups are the median's.
+
+    Parameters
+    ----------
+    heads
+        Published heads of the drafter's kind; None where too few are published, for
+        trees, and for longer drafts than theirs.
+    rate_needed, tokens_needed
+        Acceptance rate from which that length pays [-], and the tokens per step that it is; NaN
+        where none suffice [token].
+    speedups
+        Speedup by level of the heads; empty without them [-].
+    """
+
+    heads: TypicalHeads | None
+    rate_needed: FloatArray
+    tokens_needed: FloatArray
+    speedups: dict[str, FloatArray]
+
+
+class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """What speculation gains at each operating point.
+
+    Every column is an attribute, an array of one shape for all, such as `speedup`,
+    `target_efficiency` [-] or `forward_time` [s]; `units` names them.
+
+    Parameters
+    ----------
+    evaluation, shown
+        What the columns are computed from when they are read, and the columns in their order.
+    assumptions, told
+        What was assumed as it was not given, by argument; the `notes` if these are known.
+    intervals
+        Central 80 % intervals by column, where they were asked for.
+    case, turned
+        The question that it answers, if it was asked by names; and from which acceptance drafting
+        pays, where none is known.
+    """
+
+    evaluation: Evaluation
+    assumptions: dict[str, Any]
+    told: tuple[Note, ...] | None = None
+    intervals: dict[str, Interval] | None = None
+    shown: tuple[Column, ...] = COLUMNS
+    case: Case | None = None
+    turned: Turned | None = None
+
+    @cached_property
+    def _by_name(self) -> dict[str, Column]:
+        return {column.name: column for column in self.shown}
+
+    def __getattr__(self, name: str) -> Array:
+        if name.startswith("_") or name not in self._by_name:
+            raise AttributeError(f"a prediction has no {name!r}; its columns are in units()")
+        values, words = self.value(name), self._by_name[name].words
+        return np.asarray(np.array(words)[values]) if words else values
+
+    def value(self, name: str) -> Array:
+        """Return a column by name, as indices into `Column.words` where these are words."""
+        known: dict[str, Array] = vars(self).setdefault("_known", {})
+        if name not in known:
+            found = self._by_name[name].of(self.evaluation)
+            known[name] = np.broadcast_to(found, self.evaluation.shape)
+        return known[name]
+
+    @property
+    def values(self) -> dict[str, Array]:
+        """All columns by name, as `value` gives them."""
+        return {name: self.value(name) for name in self._by_name}
+
+    @cached_property
+    def notes(self) -> tuple[Note, ...]:
+        """Notes for the reader of the prediction."""
+        if self.told is not None:
+            return self.told
+        if "draft_length" not in self._by_name:
+            return plain_notes(self.evaluation)
+        if self.turned:  # what a mean head would gain is no prediction of this one
+            e = self.evaluation
+            run = notes_of_run(self.deployment, e.points["context_length"])
+            return (*run, *notes_of_times(e))
+        return notes_with_drafts(self.evaluation, self.assumptions)
+
+    @property
+    def states_errors(self) -> bool:
+        """Whether errors are known of an engine as it runs at these contexts, and its kernels."""
+        return states_errors(self.deployment, self.evaluation.points["context_length"])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Notes for the reader of the prediction, a sentence each."""
+        return tuple(map(str, self.notes))
+
+    def view(self, name: str = "", **how: Unpack[ViewSettings]) -> Any:
+        """Return an answer that is a view of it, in all forms: ``print(p.view("peak"))``.
+
+        Parameters
+        ----------
+        name
+            "verdict", "lengths" (of each draft length), "peak" (over batch sizes), "terms" (what
+            takes the gain) or, of `specmodel.decode`, "plain"; by default the verdict.
+        **how
+            Settings of the view, those of `ViewSettings`.
+        """
+        return SHOWN["view"](self, name, **how)
+
+    def report(self, *, verbose: bool = False, **how: Unpack[ViewSettings]) -> str:
+        """Return the page that the command prints, with all that it rests on if `verbose`.
+
+        `how` are settings of `view`.
+        """
+        return str(self.view(**how).report(verbose=verbose))
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What the command's first screen tells, by name: ``p.facts["one_length"].value``."""
+        return dict(self.view().facts)
+
+    def to_dict(self, **how: Unpack[ViewSettings]) -> dict[str, Any]:
+        """Return what the command's JSON has; `how` are settings of `view`."""
+        return dict(self.view(**how).to_dict())
+
+    def __str__(self) -> str:
+        size, most = self.batch_size.size, 60
+        if self.case and size <= most and SHOWN:
+            return self.report()
+        rest = f"\nThe first {most} of {size} points; to_frame() has all." if size > most else ""
+        return self.to_text(most=most) + rest
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._by_name})
+
+    @property
+    def deployment(self) -> Deployment:
+        """Target, drafter, GPUs and engine that were predicted."""
+        return self.evaluation.deployment
+
+    @property
+    def times(self) -> StepTimes | BlockedTimes:
+        """Times by pass and component; axes that a time does not depend on stay short."""
+        return self.evaluation.times
+
+    @property
+    def max_draft_length(self) -> int:
+        """Longest draft considered for the best one [token]."""
+        return self.evaluation.max_draft_length
+
+    def units(self) -> dict[str, str]:
+        """Return the unit of each column, ends of intervals and chances of a gain included."""
+        with_ends = self.intervals or {}
+        return {
+            name: column.unit
+            for column in self.shown
+            for name in (with_interval(column.name) if column.name in with_ends else [column.name])
+        }
+
+    def columns(self) -> dict[str, Array]:
+        """Return the columns flat, in order; ends of an interval follow their column."""
+        found: dict[str, Array] = {}
+        for name in self._by_name:
+            found[name] = np.ravel(getattr(self, name))
+            if self.intervals and name in self.intervals:
+                found |= {
+                    f"{name}_{part}": np.ravel(values)
+                    for part, values in asdict(self.intervals[name]).items()
+                    if values is not None
+                }
+        return found
+
+    def rows(self, most: int | None = None) -> list[Row]:
+        """Return one dict per point, of at most `most` points; None for a value without meaning."""
+        columns: dict[str, list[Any]] = {}
+        for name, array in self.columns().items():
+            values = array[:most].tolist()
+            if array.dtype.kind == "f" and np.isnan(array).any():
+                values = [None if value != value else value for value in values]
+            if name in self._by_name and self._by_name[name].is_whole:
+                values = [None if value is None else int(value) for value in values]
+            columns[name] = values
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def to_text(self, width: int = 80, most: int | None = None, remedy: str = _ALL) -> str:
+        """Return the points as a table of text.
+
+        Parameters
+        ----------
+        width, most
+            Maximum characters of a line; columns without room are named below the table. Maximum
+            points, the first ones, all if None [-].
+        remedy
+            What has the columns without room.
+        """
+        return text_table(self.rows(most), self._titled(), width=width, remedy=remedy)
+
+    def _titled(self) -> list[Column]:
+        """Return the columns with a title, words last, the interval behind its column."""
+        lacking = () if self.deployment.target.is_moe else ("active_experts",)
+        titled = (
+            replace(column, is_coordinate=column.is_coordinate or column.name in _WHERE_VARIED)
+            for column in self.shown
+            if column.title and column.name not in lacking
+        )
+        columns = sorted(titled, key=lambda column: bool(column.words))
+        leading = "speedup" if "speedup" in self._by_name else "tpot"
+        if leading in (self.intervals or {}):
+            place = [column.name for column in columns].index(leading) + 1
+            columns.insert(place, interval_of(leading, is_time=leading == "tpot"))
+        return columns
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the points as a tidy table, one row each, columns as in `units`.
+
+        Counts are integers, unless one of a column has no value or no bound.
+        """
+        import pandas as pd
+
+        found = self.columns()
+        for name, column in self._by_name.items():
+            if column.is_whole and np.isfinite(found[name]).all():
+                found[name] = found[name].astype(np.int64)
+        return pd.DataFrame(found)

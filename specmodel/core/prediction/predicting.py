@@ -1,0 +1,373 @@
+"""What a case with speculation gains, point by point, and what was assumed for that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+from msgspec.structs import replace
+
+from specmodel.core.algebra import speculation
+from specmodel.core.algebra.acceptance import ONE_FOR_ALL, Acceptance
+from specmodel.core.algebra.experts import MAX_TOKENS_PER_SEQUENCE
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import FloatArray, Numeric, check
+from specmodel.core.cost.arguments import AskedArguments, DeployedPoints
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.drafters.passes import Drafter
+from specmodel.core.machines.hardware import HardwareProfile
+from specmodel.core.models.architecture import Architecture
+from specmodel.core.prediction.case import LONGEST_SEARCHED, Case, case_of
+from specmodel.core.prediction.cautions import notes_at_best
+from specmodel.core.prediction.columns import COLUMNS, LOAD_COLUMNS
+from specmodel.core.prediction.evaluate import LOAD, LOCKSTEP, evaluate, lengths_considered
+from specmodel.core.prediction.intervals import MAX_POINTS, central_intervals
+from specmodel.core.prediction.outcome import Prediction, Turned
+
+MOST = 1e9
+"""Largest batch size [request] and context length [token] that are accepted."""
+MOST_PROMPT = 1e7
+"""Longest prompt and output that are accepted [token]."""
+DEFAULT_CONTEXT_LENGTH = 1024
+_HOW = ("interval", "gpu_hour_price", "others")
+"""Arguments of `predict` that are no part of its question."""
+MET = ("prefill of all others", "prefill of others in lockstep")
+"""What is assumed of the prompts that a request meets: that they come at random, or in lockstep."""
+
+
+def predict(  # noqa: PLR0913 - keyword-only but for the two words
+    target: Architecture | str | Path,
+    hardware: HardwareProfile | str | Path,
+    *,
+    drafter: Drafter | Architecture | str | Path | None = None,
+    acceptance: Acceptance | Numeric | str | None = None,
+    draft_length: Numeric | None = None,
+    batch_size: Numeric | None = None,
+    context_length: Numeric | None = None,
+    prompt_length: Numeric | None = None,
+    output_length: Numeric | None = None,
+    lockstep: bool = False,
+    verify_tokens: Numeric | None = None,
+    max_draft_length: int | None = None,
+    interval: bool = False,
+    gpu_hour_price: float | None = None,
+    **others: Unpack[AskedArguments],
+) -> Prediction:
+    """Predict whether speculation pays, by batch size.
+
+    A model and a GPU are enough: GPUs are then as many as hold it, the drafter is the model's usual
+    one, acceptance what is published of both, the draft length the best of each batch size. Where
+    no acceptance is known, the question is turned round: `Prediction.turned` has from which it
+    pays, and speedups are those with the median of published heads.
+
+    With n-gram look-up, tokens per step and step efficiency are means over all steps, given and
+    returned; rates and the accepted fraction are about the tokens drafted.
+
+    Parameters
+    ----------
+    target, hardware
+        Model and GPU: records, names that ship with the package or their beginnings, or paths;
+        ``8xh200`` is eight of them.
+    drafter
+        What drafts: a record, a name or a path; "none" for nothing.
+    acceptance
+        Acceptance rate [-], or an `Acceptance` in another form, broadcasting; "preset" for what is
+        published of the target with this drafter, a name as `load_acceptance` takes it, or
+        "typical", "typical-low" or "typical-high" for what published heads of the kind reach. Forms
+        may be given by their own names instead, such as `tokens_per_step`.
+    draft_length, batch_size
+        Tokens drafted per sequence and step, 0 for none, and sequences decoded together,
+        broadcasting; 1, 2, 4 to 256 sequences by default [token] [request].
+    context_length
+        KV entries of each sequence before the step, broadcasting; 1,024 by default [token].
+    prompt_length, output_length
+        Tokens of a prompt and tokens that each request makes, where steps carry the prefill of
+        other requests (`cost.prefill.carried_prefill`); none is carried by default [token].
+    lockstep
+        Whether these are sent together, and again when all have ended, as by benchmarks whose
+        lengths are equal: each then meets at most half of the others' prompts.
+    verify_tokens
+        Tokens of each sequence in the verify pass, `draft_length` + 1 unless it is a tree [token].
+    max_draft_length, interval, gpu_hour_price
+        Longest draft considered [token]; whether columns have central 80 % intervals, by a Monte
+        Carlo with a fixed seed; price of a GPU for an hour, for the cost of tokens.
+    **others
+        How it runs, and acceptance in other forms: those of `cost.arguments.AskedArguments`.
+
+    Returns
+    -------
+    Prediction
+        Arrays of the shape to which the arguments broadcast; printed, what the command prints.
+
+    Examples
+    --------
+    >>> p = predict("qwen3.5-397b", "h200", batch_size=[1, 64])
+    >>> p.draft_length.tolist(), p.deployment.layout.num_gpus
+    ([6.0, 6.0], 8)
+    >>> p = predict("mixtral-8x7b", "h100_sxm", drafter="ngram", draft_length=3,
+    ...             batch_size=[1, 16], acceptance=0.4, tensor_parallel=2, context_length=512)
+    >>> (p.speedup > 1).tolist()
+    [False, True]
+    """
+    given = locals() | others
+    found = predicted(case_of({n: v for n, v in given.items() if n not in _HOW}))
+    if gpu_hour_price is not None:
+        from specmodel.core.prediction.priced import priced
+
+        found = priced(found, gpu_hour_price)
+    return with_intervals(found) if interval else found
+
+
+def predicted(case: Case) -> Prediction:
+    """Return what a case gains: at the lengths given, at the best ones, or turned round."""
+    if case.acceptance is None and case.deployment.has_drafter:
+        return turned_round(case)
+    return at_best_lengths(case) if case.draft_length is None else at_given_lengths(case)
+
+
+def at_given_lengths(case: Case, **changes: Any) -> Prediction:
+    """Return the prediction at the draft lengths that were given, or at others."""
+    told: dict[str, Any] = {"draft_length": case.draft_length, **case.points}
+    told |= {"max_draft_length": case.max_draft_length} | changes
+    acceptance = case.known_acceptance if case.deployment.has_drafter else 0.0
+    found = predict_deployed(case.deployment, case.alone, acceptance=acceptance, **told)
+    return replace(found, case=case)
+
+
+def at_best_lengths(case: Case) -> Prediction:
+    """Return the prediction at the draft length with the largest speedup of each point.
+
+    Its draft lengths are 0 where none pays.
+    """
+    case.check_trees()
+    longest, acceptance = case.longest_draft(), case.known_acceptance
+    assumed = {**case.alone, **case.longest_told(longest)}
+    found = best_lengths(case.deployment, assumed, acceptance, longest, case.points)
+    return replace(found, case=case)
+
+
+def best_lengths(
+    deployment: Deployment,
+    assumed: Mapping[str, Any],
+    acceptance: Acceptance,
+    longest: int,
+    points: Mapping[str, Any],
+) -> Prediction:
+    """Return the prediction at the best draft length, up to the `longest` [token], of each point.
+
+    `points` are batch sizes and what else `predict` takes of points, draft lengths aside.
+    """
+    shape = np.broadcast_shapes(*map(np.shape, points.values()), acceptance.shape)
+    lengths = lengths_considered(deployment, longest, len(shape))
+    told = {"acceptance": acceptance, "max_draft_length": longest, **points}
+    each = predict_deployed(deployment, assumed, draft_length=lengths, **told)
+    chains = each.evaluation
+    best = replace(chains, chains=chains).best_draft_length
+    return replace(each, evaluation=replace(chains.at_lengths(best), chains=chains))
+
+
+def at_all_lengths(case: Case) -> Prediction:
+    """Return the prediction at all draft lengths from 0 to the longest considered, on a new axis.
+
+    It is the last but one.
+    """
+    longest = case.longest_draft()
+    points = {name: _with_axis(values) for name, values in case.points.items()}
+    told = {"draft_length": np.arange(longest + 1)[:, None], **points}
+    case = replace(case, assumed={**case.assumed, **case.longest_told(longest)})
+    found = at_given_lengths(case, max_draft_length=longest, **told)
+    return replace(found, told=notes_at_best(found.evaluation, found.assumptions))
+
+
+def _with_axis(values: Numeric) -> Numeric:
+    array = np.asarray(values)
+    return np.expand_dims(array, -2) if array.ndim > 1 else array
+
+
+def turned_round(case: Case) -> Prediction:
+    """Return from which acceptance drafting pays, with what published heads would give.
+
+    The prediction is at the draft lengths of `Turned`, and has it as `turned`.
+    """
+    measured = case.accepted.measured_draft_length
+    if measured is not None:
+        expected = "a form of acceptance with it"
+        raise InputError("measured_draft_length", measured, expected)
+    case.check_trees()
+    heads, draft_length = case.heads, case.turned_lengths()
+    if heads and (case.has_trees or max(draft_length) > heads.max_draft_length):
+        heads = None  # published of shorter drafts, and of chains
+    acceptance = heads.acceptance[1] if heads else Acceptance(acceptance_rate=0.5)
+    if case.has_trees:
+        acceptance = Acceptance(tokens_per_step=1.0, measured_draft_length=1)
+    asked, case = case, replace(case, acceptance=acceptance)
+    told = {"max_draft_length": max(draft_length), **case.points}
+    shape = at_given_lengths(case, **told, draft_length=1).speedup.shape
+    lengths = np.array(draft_length, dtype=float).reshape(-1, *(1,) * len(shape))
+    each = at_given_lengths(case, **told, draft_length=lengths)
+    has_room = each.fits | ~each.fits.any(axis=0)
+    tokens = np.where(each.relative_step_time <= lengths + 1, each.relative_step_time, np.nan)
+    least = tokens if case.has_trees else each.break_even_acceptance_rate
+    least = np.where(has_room, least, np.nan)
+    # among the lengths that some acceptance makes pay, if there are any
+    able = has_room & (~np.isnan(least) | np.isnan(least).all(axis=0))
+    asked_of = np.where(able, each.speedup, 0) if heads else -np.nan_to_num(least, nan=np.inf)
+    place = asked_of.argmax(axis=0)[np.newaxis]
+
+    def taken(values: FloatArray) -> FloatArray:
+        every = np.broadcast_to(values, each.speedup.shape)
+        return np.asarray(np.take_along_axis(every, place, axis=0)[0])
+
+    is_never = np.isnan(taken(least))
+    found = at_given_lengths(case, **told, draft_length=taken(lengths))
+    levels = zip(heads.levels, heads.acceptance, strict=True) if heads else ()
+    turned = Turned(
+        heads=heads,
+        rate_needed=np.where(is_never, np.nan, taken(each.break_even_acceptance_rate)),
+        tokens_needed=np.where(is_never, np.nan, taken(each.relative_step_time)),
+        speedups={
+            level: np.asarray(
+                kind.expected_tokens_per_step(found.draft_length) / found.relative_step_time
+            )
+            for level, kind in levels
+        },
+    )
+    # what a mean head would gain is no prediction of this one
+    return replace(found, case=asked, turned=turned)
+
+
+def predict_deployed(
+    deployment: Deployment,
+    assumed: Mapping[str, Any],
+    *,
+    draft_length: Numeric,
+    acceptance: Acceptance | Numeric,
+    verify_tokens: Numeric | None = None,
+    max_draft_length: int | None = None,
+    interval: bool = False,
+    **others: Unpack[DeployedPoints],
+) -> Prediction:
+    """Predict for a deployment as `deploy` gives it, at given draft lengths.
+
+    Parameters
+    ----------
+    deployment, assumed
+        What runs where, and what was assumed of it, as `deploy` returns them.
+    draft_length, verify_tokens
+        Tokens drafted in each step, 0 for none, and tokens verified, by default all these and one
+        more [token].
+    acceptance
+        An `Acceptance`, or the acceptance rate [-].
+    max_draft_length
+        Longest draft considered, by default that of the search for a best one [token].
+    interval
+        Whether 80 % intervals are added.
+    **others
+        Other points: those of `cost.arguments.DeployedPoints`.
+    """
+    points, told = plain_points(**others)
+    assumed = {**assumed, **told}
+    block = deployment.drafter.block_size
+    if max_draft_length is None:
+        most = LONGEST_SEARCHED
+        max_draft_length = assumed["max_draft_length"] = min(most, block or most)
+    gamma = speculation.check_draft_length(draft_length, whole=True)
+    tokens = gamma + 1 if verify_tokens is None else _checked_tokens(verify_tokens, gamma)
+    points |= {"draft_length": gamma, "verify_tokens": np.asarray(tokens)}
+    if not deployment.has_drafter and gamma.any():
+        raise InputError("drafter", None, "a drafter, as draft_length is above 0")
+    most = speculation.MAX_DRAFT_LENGTH
+    longest = check("max_draft_length", max_draft_length, minimum=1, maximum=most, whole=True)
+    if not isinstance(acceptance, Acceptance):
+        acceptance = Acceptance(acceptance_rate=acceptance)
+    if acceptance.source:
+        assumed["acceptance"] = acceptance.source
+    _check_shapes(points, acceptance)
+    rate = deployment.drafter.proposal_rate
+    acceptance = acceptance.measured_at(gamma).at_context(points["context_length"])
+    acceptance = acceptance.where_proposed(rate)
+    known = min(int(longest), acceptance.max_draft_length, block or int(longest))
+    evaluation = evaluate(deployment, points, acceptance, max_draft_length=int(known))
+    shown = (*COLUMNS, *LOAD_COLUMNS) if "prompt_length" in points else COLUMNS
+    found = Prediction(evaluation=evaluation, assumptions=assumed, shown=shown)
+    return with_intervals(found) if interval else found
+
+
+def with_intervals(prediction: Prediction) -> Prediction:
+    """Return a prediction with central 80 % intervals, by a Monte Carlo with a fixed seed."""
+    e = prediction.evaluation
+    shown = prediction.shown
+    found = central_intervals(e.deployment, e.points, e.acceptance, columns=shown, own=e)
+    return replace(prediction, intervals=found)
+
+
+def with_known_intervals(prediction: Prediction) -> Prediction:
+    """Return a prediction with intervals where errors are known and points are not too many."""
+    is_wanted = prediction.states_errors and prediction.speedup.size <= MAX_POINTS
+    return with_intervals(prediction) if is_wanted else prediction
+
+
+def plain_points(
+    batch_size: Numeric,
+    context_length: Numeric | None = None,
+    prompt_length: Numeric | None = None,
+    output_length: Numeric | None = None,
+    *,
+    lockstep: Numeric | None = None,
+) -> tuple[dict[str, FloatArray], dict[str, int | str]]:
+    """Return the coordinates of points except the draft length, and what is assumed of them.
+
+    If lengths of prompts and outputs are given, the assumptions are the mean context of a request
+    and how many prefills of other requests its steps carry.
+    """
+    lengths = dict(zip(LOAD, (prompt_length, output_length), strict=True))
+    given = [name for name, value in lengths.items() if value is not None]
+    if len(given) == 1:
+        missing = next(name for name in LOAD if name not in given)
+        raise InputError(missing, None, f"a length, as {given[0]} is given")
+    bounds: dict[str, Any] = {"minimum": 1, "maximum": MOST_PROMPT, "whole": True}
+    load = {name: check(name, lengths[name], **bounds) for name in given}
+    if lockstep is not None and np.any(lockstep):
+        if not load:
+            raise InputError(LOCKSTEP, True, "prompt_length and output_length with it")
+        load[LOCKSTEP] = np.asarray(lockstep, dtype=bool)
+    told: dict[str, int | str] = {"carried": MET[LOCKSTEP in load]} if load else {}
+    if context_length is None and load:
+        mean = np.asarray(load["prompt_length"] + np.floor(load["output_length"] / 2))
+        told["context_length"] = int(mean.item()) if mean.size == 1 else "prompt + output / 2"
+        context_length = mean
+    elif context_length is None:
+        context_length = told["context_length"] = DEFAULT_CONTEXT_LENGTH
+    points = {
+        "batch_size": check("batch_size", batch_size, minimum=1, maximum=MOST, whole=True),
+        "context_length": check(
+            "context_length", context_length, minimum=0, maximum=MOST, whole=True
+        ),
+        **load,
+    }
+    return points, told
+
+
+def _check_shapes(points: dict[str, FloatArray], acceptance: Acceptance) -> None:
+    form, every = acceptance.form, dict[str, Any](points)
+    if form not in ONE_FOR_ALL:
+        every[form] = getattr(acceptance, form)
+    try:
+        np.broadcast_shapes(*map(np.shape, every.values()))
+    except ValueError:
+        varying = {name: np.shape(value) for name, value in every.items() if np.ndim(value)}
+        expected = "shapes that broadcast, such as (3, 1) and (4,)"
+        raise InputError("shapes", varying, expected) from None
+
+
+def _checked_tokens(verify_tokens: Numeric, gamma: FloatArray) -> FloatArray:
+    tokens = check(
+        "verify_tokens", verify_tokens, minimum=1, maximum=MAX_TOKENS_PER_SEQUENCE, whole=True
+    )
+    is_idle = (gamma == 0) & (tokens != 1)
+    if is_idle.any():
+        bad = np.broadcast_to(tokens, is_idle.shape)[is_idle].item(0)
+        raise InputError("verify_tokens", int(bad), "1 where draft_length is 0")
+    return tokens

@@ -1,0 +1,357 @@
+"""Alternatives: whatever may be a list side by side, each resolved once and predicted."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from specmodel.core.base.errors import InputError, refuse_given
+from specmodel.core.base.naming import model_name
+from specmodel.core.base.ranges import check_points
+from specmodel.core.base.records import is_path
+from specmodel.core.base.text import Viewed
+from specmodel.core.base.units import LARGEST_PRICE, Numeric, check, parse_seconds
+from specmodel.core.cost.deploying import LOOKUP
+from specmodel.core.cost.layouts import layouts_of
+from specmodel.core.cost.where import ARGUMENTS, USUAL, Manner, Where, literal, where_of
+from specmodel.core.drafters.names import is_lookup
+from specmodel.core.prediction.accepted import TYPICAL
+from specmodel.core.prediction.case import LONGEST_SEARCHED, Case, case_of
+from specmodel.core.prediction.outcome import Prediction
+from specmodel.core.prediction.predicting import predicted, with_known_intervals
+from specmodel.core.prediction.table import Row
+from specmodel.plan.curves import compared_rows
+from specmodel.plan.ranking import Ranking
+from specmodel.plan.within import largest_batches
+
+LISTS = (
+    *("target", "drafter", "hardware", "engine", "tensor_parallel", "data_parallel"),
+    *("expert_parallel", "weight_dtype", "expert_dtype", "kv_dtype", "prefill", "draft_length"),
+)
+"""Arguments that may be lists, each value an alternative."""
+_SHORT = {"tensor_parallel": "TP", "data_parallel": "DP", "expert_parallel": "EP", "kv_dtype": "KV"}
+_SHORT |= {"draft_length": "length", "expert_dtype": "experts", "prefill": "prefill"}
+"""What stands before a value in the name of an alternative."""
+_WHOLE = ("tensor_parallel", "data_parallel", "expert_parallel")
+_USUAL = "usual"
+"""The word for the acceptance that is published, or else typical."""
+
+
+class Alternatives(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """Predictions of alternatives by name, which says what differs between them.
+
+    Parameters
+    ----------
+    predictions
+        At the best draft length of each point, or at those given.
+    prefill
+        How each prefills in a simulated load, None as is usual.
+    notes
+        What to say of those left out, and of the number of GPUs.
+    prices
+        Price of a GPU of each for an hour, where they were given [-].
+    targets, carried
+        Where a load was simulated, fields of the `simulate.Targets` that requests should meet, and
+        what each alternative carries within them.
+    """
+
+    room = "compared"
+
+    predictions: dict[str, Prediction]
+    prefill: dict[str, str | None]
+    notes: list[str]
+    prices: Mapping[str, float] = field(default_factory=dict)
+    targets: Mapping[str, Any] = field(default_factory=dict)
+    carried: Sequence[Row] = ()
+
+    @property
+    def cases(self) -> dict[str, Case]:
+        """The question of each by its name."""
+        return {name: p.case for name, p in self.predictions.items() if p.case}
+
+    @cached_property
+    def within(self) -> Sequence[Row]:
+        """What each carries within the targets: requests of a load, or the largest batch."""
+        if self.carried or not self.targets:
+            return self.carried
+        return largest_batches(self.cases, self.targets["tpot"], self.prices)
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """A row for each alternative and batch size, with what it carries within the targets."""
+        contexts = {c for p in self.predictions.values() for c in p.context_length.ravel()}
+        if len(contexts) > 1:
+            raise InputError("context_length", sorted(map(int, contexts)), "one context length")
+        carried = {row["alternative"]: row for row in self.within}
+        asked = {f"{n}_target": self.targets[n] for n in ("tpot", "ttft") if self.targets.get(n)}
+        predictions = {name: with_known_intervals(p) for name, p in self.predictions.items()}
+        rows = compared_rows(predictions)
+        rows = [{**row, **carried.get(row["alternative"], {}), **asked} for row in rows]
+        return Ranking(rows, {name: p.deployment for name, p in predictions.items()})
+
+    @property
+    def rooms(self) -> dict[str, int]:
+        """Requests that fit in memory with the draft given, or else one of 1 token [request]."""
+        memory = {name: p.evaluation.memory for name, p in self.predictions.items()}
+        for name, case in self.cases.items():
+            if case.draft_length is None:
+                memory[name] = replace(memory[name], verify_tokens=2.0)
+        return {name: int(each.max_batch_size.max()) for name, each in memory.items()}
+
+
+def alternatives(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Alternatives:
+    """Return a prediction for each combination of the arguments that are lists.
+
+    If there is one combination only, return one for each layout of its GPUs.
+
+    Parameters
+    ----------
+    arguments
+        Those of `specmodel.predict`, of which those of `LISTS` may be lists, `changes` texts
+        ``KEY=VALUE,VALUE``, and `acceptance` or `acceptance_rate` one for each drafter, "usual" for
+        what is published or else typical; `tpot_target`, within which the largest batch is told,
+        and `gpu_hour_price`, one or one for each GPU.
+    manner
+        How it is asked.
+    """
+    names = ("tpot_target", "gpu_hour_price")
+    target, price = map(arguments.get, names)
+    asked = _asked({n: v for n, v in arguments.items() if n not in names})
+    able = {name: told for name, told in asked.items() if _is_count(told)} or asked
+    out = [name for name in asked if name not in able]
+    notes = [f"Left out, as they take another number of GPUs: {'; '.join(out)}."] if out else []
+    prefill = {name: told.pop("prefill", None) for name, told in able.items()}
+    drafters = listed("drafter", arguments.get("drafter"))
+    manner = manner._replace(may_not_fit=True)
+    cases = {name: _case(told, manner) for name, told in able.items()}
+    cases, told = _with_acceptance(cases, drafters)
+    notes += told
+    if len(asked) == 1:
+        cases = _laid_out(*cases.items())
+        prefill = dict.fromkeys(cases, *prefill.values())
+    points = max(math.prod(map(np.size, case.points.values())) for case in cases.values())
+    check_points("batch_size", {"alternatives": len(cases), "points": points * LONGEST_SEARCHED})
+    kept = {name: predicted(case) for name, case in cases.items()}
+    even = _on_as_many_gpus(cases, kept)
+    kept |= even
+    counts = {p.deployment.layout.num_gpus for p in kept.values()}
+    if len(counts) == 1:
+        why = ", as the largest alternative needs" if even else ""
+        notes.insert(0, f"{'All on' if len(kept) > 1 else 'On'} {gpus_told(*counts)}{why}.")
+    full = {name: _with_gpus(name, p, kept) for name, p in kept.items()}
+    return Alternatives(
+        predictions={full[name]: p for name, p in kept.items()},
+        prefill={full[name]: prefill[name] for name in kept},
+        notes=notes,
+        prices={full[n]: each for n, each in _prices(price, arguments["hardware"], cases).items()},
+        targets={} if target is None else {"tpot": parse_seconds("tpot_target", target)},
+    )
+
+
+def _case(arguments: Mapping[str, Any], manner: Manner) -> Case:
+    """Return the case of some arguments, with draft length 0 if it has no drafter.
+
+    A typical acceptance that its drafter does not have is left out.
+    """
+    try:
+        case = case_of(arguments, manner)
+    except InputError as error:
+        if error.argument != "acceptance" or str(arguments.get("acceptance")) not in TYPICAL:
+            raise
+        case = case_of({**arguments, "acceptance": None}, manner)
+    if case.deployment.has_drafter:
+        return case
+    return replace(case, draft_length=0, max_draft_length=1)
+
+
+def _with_acceptance(
+    cases: Mapping[str, Case], drafters: Sequence[Any]
+) -> tuple[dict[str, Case], list[str]]:
+    """Return the cases with an acceptance, typical if none is published, and notes to print.
+
+    Cases with a drafter for which neither is known are left out.
+    """
+    unknown = [n for n, c in cases.items() if c.deployment.has_drafter and c.acceptance is None]
+    found = {name: case.with_typical() for name, case in cases.items()}
+    typical = [name for name in unknown if found[name].acceptance]
+    lacking = {name: found.pop(name) for name in unknown if name not in typical}
+    if not found:
+        _ = next(iter(lacking.values())).known_acceptance  # refuses
+    told = [f"{'; '.join(typical)}: typical acceptance, as none is published."] if typical else []
+    if lacking:
+        names = {case.where.named.get("drafter") for case in lacking.values()}
+        words = ",".join("0.4" if drafter in names else _USUAL for drafter in drafters)
+        told.append(
+            f"Left out, as no acceptance is published: {'; '.join(lacking)}; acceptance takes one"
+            f" for each drafter: {words}, with your rate."
+        )
+    return found, told
+
+
+def _on_as_many_gpus(
+    cases: Mapping[str, Case], kept: Mapping[str, Prediction]
+) -> dict[str, Prediction]:
+    """Return predictions on as many GPUs as the largest alternative needs, where none are typed.
+
+    Nothing if all need as many, or if one cannot be cut that way.
+    """
+    counts = {p.deployment.layout.num_gpus for p in kept.values()}
+    if len(counts) == 1 or not all("gpus" in p.assumptions for p in kept.values()):
+        return {}
+    most = max(counts)
+    try:
+        even = {name: predicted(case.elsewhere(num_gpus=most)) for name, case in cases.items()}
+    except InputError:
+        return {}
+    told = {"gpus": f"{most} (the fewest that hold the largest alternative)"}
+    return {name: replace(p, assumptions=told | {**p.assumptions}) for name, p in even.items()}
+
+
+def _asked(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the arguments of each combination by its name."""
+    given = {name: value for name, value in arguments.items() if value is not None}
+    lists = {name: listed(name, given.get(name)) for name in LISTS}
+    if not any(map(is_lookup, lists["drafter"])):
+        refuse_given(given, LOOKUP, "the drafter ngram or suffix with it")
+    accepted = _accepted(given, len(lists["drafter"]))
+    labelled = [[*zip(lists[name], _labels(name, lists[name]), strict=True)] for name in LISTS]
+    has_ideal = "ideal" in lists["engine"] and lists["engine"] != ["ideal"]
+    changes, found = list(given.get("changes", ())), {}
+    what_ifs = itertools.product(*map(_changes, changes))
+    for chosen, changed in itertools.product(itertools.product(*labelled), what_ifs):
+        named = {name: value for name, (value, _) in zip(LISTS, chosen, strict=True)}
+        labels = {name: label for name, (_, label) in zip(LISTS, chosen, strict=True)}
+        varied = {name: label for name, label in labels.items() if len(lists[name]) > 1}
+        varied |= {
+            each: each.partition(".")[2] or each
+            for each, typed in zip(changed, changes, strict=True)
+            if each != typed
+        }
+        case = given | {name: value for name, value in named.items() if value is not None}
+        case |= accepted[lists["drafter"].index(named["drafter"])]
+        case |= {"changes": changed}
+        dropped = [] if is_lookup(named["drafter"]) else [*LOOKUP]
+        dropped += ["host_speed"] if has_ideal and named["engine"] == "ideal" else []
+        case = {name: value for name, value in case.items() if name not in dropped}
+        found[_name(varied) or labels["target"]] = case
+    return found
+
+
+def _changes(setting: str) -> list[str]:
+    """Return the settings of KEY=VALUE,VALUE: one for each value."""
+    key, has_value, values = setting.partition("=")
+    listed = [value.strip() for value in values.split(",")]
+    if len({*listed}) < len(listed):
+        raise InputError(f"changes {key}", values, "alternatives, each once")
+    return [f"{key}{has_value}{value}" for value in listed]
+
+
+def _laid_out(asked: tuple[str, Case]) -> dict[str, Case]:
+    """Return the layouts of the GPUs of a case that keep the degrees given; itself if one does."""
+    name, case = asked
+    found = {
+        _name({key: f"{_SHORT[key]}{n}" for key, n in degrees.items() if n > 1}): degrees
+        for degrees in layouts_of(case.deployment)
+        if all(case.where.named.get(key, degree) == degree for key, degree in degrees.items())
+    }
+    if len(found) < 2:
+        return {name: case}
+    return {layout: case.laid_out(degrees) for layout, degrees in found.items()}
+
+
+def _name(varied: Mapping[str, str]) -> str:
+    """Return a name from the labels of the varied arguments; degrees are joined by blanks."""
+    groups = itertools.groupby(varied, key=lambda name: name in _WHOLE)
+    ends = {True: " ", False: ", "}
+    return ", ".join(ends[whole].join(varied[n] for n in names) for whole, names in groups)
+
+
+def _with_gpus(name: str, prediction: Prediction, others: Mapping[str, Prediction]) -> str:
+    """Return a name with how many GPUs were taken, if alternatives differ in that."""
+    num = prediction.deployment.layout.num_gpus
+    is_alike = all(other.deployment.layout.num_gpus == num for other in others.values())
+    return name if is_alike or f"{num}x" in name else f"{name} on {gpus_told(num)}"
+
+
+def gpus_told(num: int) -> str:
+    """Return a number of GPUs in words."""
+    return f"{num} GPU{'s' if num > 1 else ''}"
+
+
+def listed(name: str, values: Any) -> list[Any]:
+    """Return a value or list as a list; refuse an empty list and values given twice."""
+    listed = list(values) if isinstance(values, list | tuple | range) else [values]
+    if isinstance(values, np.ndarray):
+        listed = np.ravel(values).astype(int).tolist()
+    if not listed or len({*map(str, listed)}) < len(listed):
+        raise InputError(name, values, "alternatives, each once")
+    return listed
+
+
+def _is_count(arguments: Mapping[str, Any]) -> bool:
+    """Return whether all degrees, if given, multiply to `num_gpus`; True if either is missing."""
+    where = where_of({n: value for n, value in arguments.items() if n in ARGUMENTS})
+    named, count = where.named, where.num_gpus
+    degrees = [named.get("tensor_parallel"), named.get("data_parallel")]
+    return not (count and all(degrees)) or math.prod(map(int, filter(None, degrees))) == count
+
+
+def _accepted(given: Mapping[str, Any], drafters: int) -> list[dict[str, Any]]:
+    """Return the acceptance of each drafter as arguments: one for all, or one for each."""
+    typed = {name: given[name] for name in ("acceptance", "acceptance_rate") if name in given}
+    if not typed:
+        return [{}] * drafters
+    if len(typed) > 1:
+        raise InputError("acceptance", [*typed], "at most one of `acceptance`, `acceptance_rate`")
+    ((name, value),) = typed.items()
+    values = value.split(",") if isinstance(value, str) else value
+    values = [*values] if isinstance(values, Sequence | np.ndarray) else [values]
+    if len(values) not in (1, drafters):
+        expected = f"one for all, or one for each of {drafters} drafters"
+        raise InputError(name, value, expected)
+    words = [literal(each.strip()) if isinstance(each, str) else each for each in values]
+    found = [{name: None if each == _USUAL else each} for each in words]
+    return found * (drafters // len(found))
+
+
+def _prices(price: Numeric | None, hardware: Any, cases: Mapping[str, Case]) -> dict[str, float]:
+    """Return the price of each case's GPU: one for all, or one for each GPU; nothing without."""
+    if price is None:
+        return {}
+    names = listed("hardware", hardware)
+    gpus = [_gpus(where_of({"hardware": name})) for name in names]
+    prices = np.ravel(check("gpu_hour_price", price, minimum=0, maximum=LARGEST_PRICE)).tolist()
+    if len(prices) not in (1, len(gpus)):
+        expected = f"one price, or one for each of {len(gpus)} GPUs"
+        raise InputError("gpu_hour_price", price, expected)
+    if len(prices) == 1:
+        return dict.fromkeys(cases, prices[0])
+    return {name: prices[gpus.index(_gpus(case.where))] for name, case in cases.items()}
+
+
+def _gpus(where: Where) -> tuple[Any, int | None]:
+    """Return the GPU that was named and its count, None without one."""
+    return where.named["hardware"], where.num_gpus
+
+
+def _labels(name: str, values: list[Any]) -> list[str]:
+    """Return the labels of alternatives: names, or the stems of paths if these differ."""
+    if name in _SHORT:
+        space = "" if name in _WHOLE else " "
+        return [f"{_SHORT[name]}{space}{value}" for value in values]
+    texts = [str(getattr(value, "name", value)) for value in values]
+    short = [_stem(Path(each)) if is_path(each) else each for each in texts]
+    return short if len({*short}) == len(short) else texts
+
+
+def _stem(path: Path) -> str:
+    """Return the stem of a path, of a ``config.json`` the name of its model."""
+    return model_name(path) if path.name == "config.json" else path.stem

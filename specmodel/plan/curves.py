@@ -1,0 +1,359 @@
+"""Answers along one axis of a prediction: where speculation pays, and with which draft length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from specmodel.core.algebra.experts import active_experts, correlated_active_experts
+from specmodel.core.algebra.speculation import break_even_acceptance_rate
+from specmodel.core.base.errors import InputError, refuse_given
+from specmodel.core.base.ranges import ranges_text, spans
+from specmodel.core.base.units import FloatArray, Numeric, check, rows_of
+from specmodel.core.drafters.measured_heads import published_head_of
+from specmodel.core.drafters.tasks import MIXED, MIXTURE
+from specmodel.core.prediction.accepted import kind_of, published_or_none
+from specmodel.core.prediction.case import Case
+from specmodel.core.prediction.gains import peak_at
+from specmodel.core.prediction.outcome import Prediction
+from specmodel.core.prediction.predicting import predicted
+from specmodel.core.prediction.table import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_UNIONS = Path(__file__).parent / "data/expert_unions.csv"
+"""Unions of experts that were measured on published models."""
+_CONTEXTS = tuple(1024 * 2**i for i in range(9))
+"""At which it is tried whether a draft pays, as far as a model reads [token]."""
+_COORDINATES = ("batch_size", "context_length", "draft_length")
+
+
+class SweetSpot(Struct, frozen=True, kw_only=True):
+    """The batch sizes where speculation pays.
+
+    Parameters
+    ----------
+    peak_batch_size, peak_speedup
+        The batch size with the largest speedup, and that speedup [request] [-].
+    paying, near_peak
+        First and last batch size of each run of neighbours with a speedup above 1, and of the run
+        around the peak with at least the peak's over √2, MoESD's range of batch sizes [request].
+    """
+
+    peak_batch_size: int
+    peak_speedup: float
+    paying: tuple[tuple[int, int], ...]
+    near_peak: tuple[int, int]
+
+
+def sweet_spot(batch_size: Numeric, speedup: Numeric) -> SweetSpot:
+    """Return where on a curve speculation pays: section 3.2 of MoESD, B_min and B_max.
+
+    Parameters
+    ----------
+    batch_size, speedup
+        Rising batch sizes [request], and the speedup at each of them [-]. Ranges end at some of
+        the sizes; of several equal peaks the first is taken.
+
+    Examples
+    --------
+    >>> sweet_spot([1, 2, 4, 8, 16, 32], [1.1, 0.9, 1.2, 2.0, 1.5, 0.8])
+    SweetSpot(peak_batch_size=8, peak_speedup=2.0, paying=((1, 1), (4, 16)), near_peak=(8, 16))
+    """
+    B = np.atleast_1d(check("batch_size", batch_size, minimum=1, whole=True))
+    gain = np.atleast_1d(check("speedup", speedup, above=0))
+    if B.ndim != 1 or B.shape != gain.shape:
+        raise InputError("speedup", f"shape {gain.shape}", f"one for each of {B.size} batch sizes")
+    if (np.diff(B) <= 0).any():
+        raise InputError("batch_size", B.tolist(), "batch sizes in rising order, each once")
+    peak = int(B[gain.argmax()])
+    near = _ranges(B, gain >= gain.max() / np.sqrt(2))
+    return SweetSpot(
+        peak_batch_size=peak,
+        peak_speedup=float(gain.max()),
+        paying=_ranges(B, gain > 1),
+        near_peak=next(ends for ends in near if ends[0] <= peak <= ends[1]),
+    )
+
+
+def sweet_spots(prediction: Prediction) -> pd.DataFrame:
+    """Return the sweet spot of each curve over the batch size.
+
+    Parameters
+    ----------
+    prediction
+        Points with rising batch sizes along one axis, at one draft length or the best of each.
+        Points that do not fit in memory are left out, unless none fits.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each curve: draft_length and tokens_per_step, at the peak where they vary,
+        context_length, peak_batch_size, peak_speedup, paying (as text), near_peak_first,
+        near_peak_last, and largest_batch_size, the last that was considered.
+
+    Examples
+    --------
+    >>> from specmodel import predict
+    >>> p = predict(target="qwen3-30b-a3b", hardware="h200_sxm", drafter="eagle", acceptance=0.7,
+    ...             batch_size=range(1, 257), draft_length=[[1], [3]], stack="datasheet")
+    >>> sweet_spots(p)[["draft_length", "peak_batch_size"]].values.tolist()
+    [[1, 54], [3, 61]]
+    """
+    import pandas as pd
+
+    return pd.DataFrame(sweet_spots_rows(prediction))
+
+
+def sweet_spots_rows(prediction: Prediction) -> list[Row]:
+    """Return the table of `sweet_spots` as plain rows."""
+    others = ("context_length",) if _is_at_best(prediction) else ("context_length", "draft_length")
+    axis = _axis(prediction, others)
+    names = ("batch_size", "speedup", "fits", "draft_length", "context_length", "tokens_per_step")
+    curves = [_curves(getattr(prediction, name), axis) for name in names]
+    rows = []
+    for batch, speedup, fits, gamma, context, tokens in zip(*curves, strict=True):
+        kept = fits if fits.any() else ~fits
+        spot = sweet_spot(batch[kept], speedup[kept])
+        peak = int(np.flatnonzero(batch == spot.peak_batch_size)[0])
+        rows.append(
+            {
+                "draft_length": int(gamma[peak]),
+                "context_length": int(context[peak]),
+                "tokens_per_step": float(tokens[peak]),
+                "peak_batch_size": spot.peak_batch_size,
+                "peak_speedup": spot.peak_speedup,
+                "paying": ranges_text(spot.paying),
+                "near_peak_first": spot.near_peak[0],
+                "near_peak_last": spot.near_peak[1],
+                "largest_batch_size": int(batch[kept][-1]),
+            }
+        )
+    return rows
+
+
+def easiest_points(rows: Iterable[Row], rate: str) -> list[Row]:
+    """Return of each batch size and context the row of the least `rate`, the least one first."""
+    least = dict[tuple[int, int], Row]()
+    for row in sorted(rows, key=lambda row: (row[rate] is None, row[rate] or 0.0)):
+        least.setdefault((row["batch_size"], row["context_length"]), row)
+    return [*least.values()]
+
+
+def published_tokens(prediction: Prediction, length: int) -> tuple[float, str]:
+    """Return the tokens a step published of this very target and drafter, and their source."""
+    named = prediction.case.where.head if prediction.case else ""
+    found = published_or_none(prediction.deployment, named)
+    if found is None or length > found.max_draft_length:
+        return 0.0, ""
+    return float(found.expected_tokens_per_step(length)), found.source
+
+
+def curve_of(spot: Row, prediction: Prediction) -> list[Row]:
+    """Return the points of the curve of a sweet spot that fit in memory, all if none does."""
+    rows = [row for row in prediction.rows() if row["context_length"] == spot["context_length"]]
+    if not _is_at_best(prediction):
+        rows = [row for row in rows if row["draft_length"] == spot["draft_length"]]
+    return [row for row in rows if row["fits"]] or rows
+
+
+def sweet_spots_with_ends(prediction: Prediction) -> list[Row]:
+    """Return sweet spots, with 80 % intervals of each peak where errors are known."""
+    spots = sweet_spots_rows(prediction)
+    return [spot | _ends(curve_of(spot, prediction), spot, prediction) for spot in spots]
+
+
+def _ends(curve: list[Row], spot: Row, prediction: Prediction) -> Row:
+    drafts = [row for row in curve if row["draft_length"]]
+    if not prediction.intervals:
+        return {}
+    (peak,) = (row for row in curve if row["batch_size"] == spot["peak_batch_size"])
+    surely = (bool(row["draft_length"]) and row["speedup_low"] > 1 for row in curve)
+    at_low, at_high = peak_at(prediction, drafts)
+    return {
+        "peak_batch_size_low": at_low,
+        "peak_batch_size_high": at_high,
+        "peak_speedup_low": peak["speedup_low"],
+        "peak_speedup_high": peak["speedup_high"],
+        "surely_paying": ranges_text(spans([row["batch_size"] for row in curve], surely)),
+    }
+
+
+def _is_at_best(prediction: Prediction) -> bool:
+    return np.array_equal(prediction.draft_length, prediction.best_draft_length)
+
+
+def break_even(prediction: Prediction) -> pd.DataFrame:
+    """Return the acceptance rate from which speculation pays at each point, by times alone.
+
+    Parameters
+    ----------
+    prediction
+        The points; the acceptance that they were predicted with does not matter, unless it is by
+        context.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each point: batch_size, context_length, draft_length,
+        break_even_acceptance_rate and break_even_tokens_per_step, NaN where no rate pays,
+        speedup_per_token, what a token more a step adds to the speedup, and fits, whether it fits
+        in memory. Of a prediction with intervals and no prefill also sure_acceptance_rate and
+        sure_tokens_per_step, from which the 80 % interval of the speedup is above 1, NaN where it
+        is at no rate. With acceptance by context also tokens_per_step and speedup, by it.
+
+    Examples
+    --------
+    >>> from specmodel import predict
+    >>> p = predict(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram", acceptance=0,
+    ...             batch_size=[1, 64], draft_length=1, context_length=0, stack="datasheet",
+    ...             routing_correlation=0)
+    >>> break_even(p)["break_even_acceptance_rate"].round(2).tolist()
+    [0.61, 0.1]
+    """
+    import pandas as pd
+
+    rows = break_even_rows(prediction)
+    needed = [name for name in rows[0] if name.endswith(("_acceptance_rate", "_tokens_per_step"))]
+    return pd.DataFrame(rows).astype(dict.fromkeys(needed, float))
+
+
+def break_even_rows(prediction: Prediction) -> list[Row]:
+    """Return the table of `break_even` as plain rows, None where no rate pays."""
+    p = prediction
+    found: dict[str, Any] = {name: getattr(p, name).astype(int) for name in _COORDINATES}
+    least = p.break_even_acceptance_rate
+    needed = {"break_even": (least, p.relative_step_time)}
+    if p.intervals and p.evaluation.prefill is None:  # then times do not depend on acceptance
+        cost = p.tokens_per_step / p.intervals["speedup"].low
+        rate = p.deployment.drafter.proposal_rate
+        sure = break_even_acceptance_rate(cost, p.draft_length, rate)
+        needed["sure"] = np.where(np.isnan(least), np.nan, sure), cost
+    for name, (rates, tokens) in needed.items():
+        for unit, values in (("acceptance_rate", rates), ("tokens_per_step", tokens)):
+            found[f"{name}_{unit}"] = np.array(values, dtype=object)
+            found[f"{name}_{unit}"][np.isnan(rates)] = None
+    found["speedup_per_token"] = 1 / p.relative_step_time
+    if p.evaluation.acceptance.measured_by_context:
+        found |= {"tokens_per_step": p.tokens_per_step, "speedup": p.speedup}
+    found["fits"] = p.fits
+    return [*{tuple(row.values()): row for row in rows_of(found)}.values()]
+
+
+def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
+    """Return a table of the gains of alternatives at their predicted draft lengths.
+
+    Parameters
+    ----------
+    predictions
+        Predictions by the name of the alternative (other drafters, GPUs, targets or engines).
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each alternative and point: alternative, batch_size, context_length,
+        best_draft_length; speedup, target_efficiency, tpot, throughput and limited_by with it;
+        tpot_plain and throughput_plain without speculation; fits, throughput_per_gpu and
+        max_graph_batch_size; with intervals speedup_low and speedup_high, None where nothing is
+        drafted.
+    """
+    import pandas as pd
+
+    return pd.DataFrame(compared_rows(predictions))
+
+
+def compared_rows(predictions: Mapping[str, Prediction]) -> list[Row]:
+    """Return the table of `compare` as plain rows."""
+    if not predictions:
+        raise InputError("predictions", None, "at least one alternative")
+    rows: list[Row] = []
+    for name, p in predictions.items():
+        columns: dict[str, Any] = {
+            "batch_size": p.batch_size.astype(int),
+            "context_length": p.context_length.astype(int),
+            "best_draft_length": p.draft_length.astype(int),
+            "speedup": p.speedup,
+            "target_efficiency": p.target_efficiency,
+            "tpot": p.tpot,
+            "throughput": p.batch_size / p.tpot,
+            "limited_by": p.limited_by,
+            "tpot_plain": p.forward_time,
+            "throughput_plain": p.batch_size / p.forward_time,
+            "fits": p.fits,
+            "throughput_per_gpu": p.batch_size / p.tpot / p.deployment.layout.num_gpus,
+            "max_graph_batch_size": p.max_graph_batch_size,
+        }
+        if all(each.intervals for each in predictions.values()):
+            gain, none = (p.intervals or {})["speedup"], np.array(None)
+            columns["speedup_low"] = np.where(p.draft_length > 0, gain.low, none)
+            columns["speedup_high"] = np.where(p.draft_length > 0, gain.high, none)
+        rows += [{"alternative": name} | row for row in rows_of(columns)]
+    return rows
+
+
+def _ranges(
+    batch_size: FloatArray, holds: np.ndarray[Any, np.dtype[np.bool_]]
+) -> tuple[tuple[int, int], ...]:
+    """Return the first and last batch size of each run of neighbours where something holds."""
+    return tuple(spans(batch_size.astype(int).tolist(), holds.tolist()))
+
+
+def _axis(prediction: Prediction, others: Sequence[str]) -> int:
+    """Return the axis along which the batch size varies and some other coordinates do not."""
+    values = prediction.batch_size
+    axes = [axis for axis in range(values.ndim) if np.ptp(values, axis=axis).any()]
+    if len(axes) > 1:
+        expected = "a prediction with batch_size along one axis"
+        raise InputError("batch_size", f"shape {values.shape}", expected)
+    for other in others:
+        if axes and np.ptp(getattr(prediction, other), axis=axes[0]).any():
+            expected = f"a prediction with {other} along another axis than batch_size"
+            raise InputError(other, f"shape {values.shape}", expected)
+    return axes[0] if axes else values.ndim
+
+
+def _curves(values: np.ndarray[Any, Any], axis: int) -> np.ndarray[Any, Any]:
+    """Return the values along an axis as rows; past the last axis, each value is a row."""
+    moved = np.moveaxis(values, axis, -1) if axis < values.ndim else values[..., None]
+    return moved.reshape(-1, moved.shape[-1])
+
+
+def measured_unions() -> pd.DataFrame:
+    """Return experts loaded per layer by model and tokens: measured, by law, independent [-]."""
+    import pandas as pd
+
+    published = pd.read_csv(_UNIONS, comment="#")
+    shape = ["num_experts", "experts_per_token", "routing_correlation"]
+    tokens = pd.DataFrame({"tokens": np.arange(1, published["tokens"].max() + 1)})
+    models = published[["model", *shape]].drop_duplicates().merge(tokens, how="cross")
+    measured = published.rename(columns={"active_experts": "measured"})
+    table = models.merge(measured[["model", "tokens", "measured"]], how="left")
+    t, E, k, correlation = (table[name].to_numpy() for name in ("tokens", *shape))
+    law = correlated_active_experts(1, t, E, k, correlation)
+    return table.assign(law=law, independent=active_experts(t, E, k))
+
+
+def cases_by_task(case: Case) -> dict[str, Case]:
+    """Return a case with published acceptance on each kind of task, and on all of them."""
+    given = {**case.accepted.form, "task": case.accepted.task}
+    refuse_given(given, given, "none, as each kind of task has its own")
+    if published_head_of(case.deployment.target.name, kind_of(case.deployment)) is None:
+        expected = "a target and drafter whose acceptance is published (`list_acceptance()`)"
+        raise InputError("view", "tasks", expected)
+    return {task: case.on_task(task) for task in (*MIXED, MIXTURE)}
+
+
+def ends_at_context(case: Case) -> list[int | None]:
+    """Return by batch size the first context at which no draft pays, None for none tried."""
+    longest = case.deployment.target.max_context_length or _CONTEXTS[-1]
+    contexts = [context for context in _CONTEXTS if context <= longest]
+    points = {**case.points, "context_length": np.array(contexts)[:, np.newaxis]}
+    points["batch_size"] = np.ravel(case.points["batch_size"])
+    stops = predicted(replace(case, points=points)).speedup <= 1
+    return [contexts[own.argmax()] if own.any() else None for own in stops.T]

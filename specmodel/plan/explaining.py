@@ -1,0 +1,287 @@
+"""Why speculation gains what it gains: waterfalls of ratios, and the components of each pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import factorial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct
+
+from specmodel.core.base.units import FloatArray, rows_of
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.passes import ComponentTime
+from specmodel.core.layers.work import CAUSES, CAUSES_OF_SOME, Work
+from specmodel.core.prediction.outcome import Prediction
+from specmodel.core.prediction.table import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+VERIFY_TERMS = CAUSES[: CAUSES.index("drafting")]
+"""What can make a verify pass longer than a plain one: every cause but drafting, the last."""
+
+SPEEDUP_TERMS = (*CAUSES, "rejection")
+"""What can lower the speedup: the same, drafting, and drafted tokens that are rejected."""
+
+CHUNK = 8_192
+"""Points explained at a time [-]."""
+
+_COORDINATES = ("batch_size", "draft_length", "context_length")
+
+
+class Explanation(Struct, frozen=True, kw_only=True, eq=False):
+    """Two waterfalls for each point of a prediction.
+
+    Parameters
+    ----------
+    prediction
+        The points that are explained.
+    target_efficiency
+        Contribution of each of `VERIFY_TERMS`, which lead from 1 (verifying takes no longer than a
+        decode step) to the target efficiency; without state and index where no layer has any [-].
+    ideal_speedup, speedup
+        Speedup if all drafted tokens were accepted and a step took no longer than a decode step,
+        and the contribution of each of `SPEEDUP_TERMS`, which lead from there to the speedup [-].
+    """
+
+    prediction: Prediction
+    target_efficiency: dict[str, FloatArray]
+    ideal_speedup: FloatArray
+    speedup: dict[str, FloatArray]
+
+    @property
+    def waterfalls(self) -> dict[str, dict[str, FloatArray]]:
+        """Steps of both waterfalls by quantity and term, from ideal to predicted [-]."""
+        p = self.prediction
+        ends = {
+            "target_efficiency": (np.ones_like(p.speedup), self.target_efficiency),
+            "speedup": (self.ideal_speedup, self.speedup),
+        }
+        return {
+            quantity: {"ideal": ideal} | terms | {"predicted": getattr(p, quantity)}
+            for quantity, (ideal, terms) in ends.items()
+        }
+
+    @property
+    def largest(self) -> list[dict[str, float]]:
+        """For each point the two terms that take most of the speedup, and how much [-]."""
+        losses = zip(*((-values.ravel()).tolist() for values in self.speedup.values()), strict=True)
+        terms = (zip(self.speedup, own, strict=True) for own in losses)
+        two = (sorted(each, key=lambda term: -term[1])[:2] for each in terms)
+        return [{name: loss for name, loss in each if loss > 0.005} for each in two]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for each point, quantity and step of its waterfall, ends included."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
+
+    def rows(self) -> list[Row]:
+        """Return the table of `to_frame` as plain rows."""
+        p = self.prediction
+        steps = [
+            {"quantity": quantity, "term": term, "value": np.ravel(values).tolist()}
+            for quantity, terms in self.waterfalls.items()
+            for term, values in terms.items()
+        ]
+        points = {name: getattr(p, name).astype(int) for name in _COORDINATES}
+        points |= {"tokens_per_step": p.tokens_per_step, "fits": p.fits}
+        rows = enumerate(rows_of(points))
+        return [point | step | {"value": step["value"][i]} for i, point in rows for step in steps]
+
+
+def explain(prediction: Prediction) -> Explanation:
+    """Return how much each cause takes from target efficiency and speedup.
+
+    Contributions are Shapley values: the mean, over all orders of adding causes one by one, of what
+    a cause changes when it is added. They are taken twice. First in seconds, by
+    `StepTimes.growth_by_cause`. Then in the ratios ``tokens / (1 + s)``, where s is what causes add
+    in units of a decode step. The value of a set of causes depends only on its sum s and on whether
+    rejection, which lowers the tokens, is in it: 2^8 sets take the place of 8! orders (2^10 where
+    layers have state and index). Where only a share r of the steps has a proposal, the ideal is
+    ``1 + r draft_length``. Where verifying takes less time than a decode step, the efficiency is 1,
+    of which no cause takes anything.
+
+    Parameters
+    ----------
+    prediction
+        Points to be explained.
+
+    Returns
+    -------
+    Explanation
+        Contributions that sum exactly.
+
+    Examples
+    --------
+    >>> from specmodel import predict
+    >>> p = predict(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram", draft_length=3,
+    ...             batch_size=1, acceptance=0.6, tensor_parallel=2, stack="datasheet")
+    >>> terms = explain(p).speedup
+    >>> {name: float(value.round(2)) for name, value in terms.items() if abs(value) > 0.005}
+    {'experts': -0.28, 'rejection': -0.33}
+    """
+    evaluation, shape = prediction.evaluation, prediction.speedup.shape
+    growth, plain = evaluation.growth_by_cause(), evaluation.forward_time
+    relative = np.stack([np.broadcast_to(growth[c] / plain, shape) for c in CAUSES])
+    of_pass = relative[: len(VERIFY_TERMS)].copy()
+    of_pass[VERIFY_TERMS.index("overhead")] -= evaluation.times.reject_time / plain
+    ideal = 1 + prediction.deployment.drafter.proposal_rate * prediction.draft_length
+    tokens = np.stack([ideal, prediction.tokens_per_step])
+    efficiency, speedup = np.zeros_like(of_pass), np.zeros((len(SPEEDUP_TERMS), *shape))
+    points = tuple(range(1, relative.ndim))
+    acting = of_pass.any(axis=points)
+    efficiency[acting] = _in_chunks(
+        lambda costs: shapley_values(1 / (1 + coalition_sums(costs))), of_pass[acting]
+    )
+    efficiency = np.where(efficiency.sum(axis=0) > 0, 0.0, efficiency)  # it is at most 1
+    acting = relative.any(axis=points)
+    costs = np.concatenate([tokens, relative[acting]])
+    speedup[np.append(acting, True)] = _in_chunks(_speedup_terms, costs)
+    return Explanation(
+        prediction=prediction,
+        target_efficiency=_of_layers(prediction, VERIFY_TERMS, efficiency),
+        ideal_speedup=ideal,
+        speedup=_of_layers(prediction, SPEEDUP_TERMS, speedup),
+    )
+
+
+def _of_layers(
+    prediction: Prediction, names: tuple[str, ...], values: FloatArray
+) -> dict[str, FloatArray]:
+    """Return values by name of a term, without those that the layers of the model cannot have."""
+    missing = set(CAUSES_OF_SOME) - {*prediction.times.forward.causes.values()}
+    return {n: value for n, value in zip(names, values, strict=True) if n not in missing}
+
+
+def _speedup_terms(columns: FloatArray) -> FloatArray:
+    """Return the Shapley values of the causes and of rejection, which reduce the speedup [-].
+
+    The first two columns are ideal and actual tokens per step, the others costs of causes.
+    """
+    ideal, tokens = columns[:2]
+    cost = 1 + coalition_sums(columns[2:])
+    return shapley_values(np.concatenate([ideal / cost, tokens / cost]))
+
+
+def _in_chunks(function: Callable[[FloatArray], FloatArray], columns: FloatArray) -> FloatArray:
+    """Call a function of columns for some points at a time: it holds 2^10 numbers for each."""
+    if not columns.size:  # nothing acts: decode steps alone
+        return columns
+    flat = columns.reshape(len(columns), -1)
+    starts = range(0, flat.shape[1], CHUNK)
+    parts = [function(flat[:, start : start + CHUNK]) for start in starts]
+    return np.concatenate(parts, axis=1).reshape(-1, *columns.shape[1:])
+
+
+def coalition_sums(terms: FloatArray) -> FloatArray:
+    """Return the sums of all 2^n subsets of n terms: bit i of a place says if term i is in it."""
+    sums = np.zeros((1, *terms.shape[1:]))
+    for term in terms:
+        sums = np.concatenate([sums, sums + term])
+    return sums
+
+
+def shapley_values(values: FloatArray) -> FloatArray:
+    """Return the Shapley value of each player: the mean gain over all orders of joining [-]."""
+    # L. S. Shapley, "A Value for n-Person Games," in Contributions to the Theory of Games II,
+    # Princeton Univ. Press, 1953, pp. 307-317, Eq. 2, exact. Coalitions lie along the first axis of
+    # 2^n, bit i of a place saying whether player i is in. Of all n! orders, s! (n - 1 - s)! have
+    # exactly the s members of a coalition before a player, which is the weight of the coalition.
+    players = len(values).bit_length() - 1
+    coalitions = np.arange(len(values))
+    sizes = np.array([int(c).bit_count() for c in coalitions])
+    weights = np.array([factorial(s) * factorial(players - 1 - s) for s in range(players)])
+    weights = weights / factorial(players)
+    found = []
+    for player in range(players):
+        without = coalitions[coalitions >> player & 1 == 0]
+        joined = values[without | 1 << player] - values[without]
+        found.append(np.tensordot(weights[sizes[without]], joined, axes=1))
+    return np.stack(found)
+
+
+def pass_components(prediction: Prediction) -> pd.DataFrame:
+    """Return the work, time and roofs of each component of each pass, on each GPU.
+
+    Parameters
+    ----------
+    prediction
+        Points whose passes are split into components.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each point, pass (forward, verify, draft pass) and component: batch_size,
+        draft_length, context_length, fits, pass, component, kind, dtype; time, with launches and
+        communication, and hidden_time, which it takes besides, beside other components [s];
+        peak_share, of the bandwidth or the arithmetic of the data sheet, the larger, in both times
+        [-]; flop [FLOP] and bytes of device memory [B]; arithmetic_intensity [FLOP/B]
+        and flops_per_s attained [FLOP/s]; peak_flops_per_s [FLOP/s] and peak_bytes_per_s [B/s] of
+        the data sheet, and both times the efficiencies of the kernels (fitted_flops_per_s,
+        fitted_bytes_per_s). Host time is a component named host. What has no meaning is NaN.
+
+    Examples
+    --------
+    >>> from specmodel import predict
+    >>> p = predict(target="mixtral-8x7b", hardware="h200_sxm", drafter="eagle", draft_length=3,
+    ...             batch_size=1, acceptance=0.6, stack="datasheet")
+    >>> verify = pass_components(p).query("`pass` == 'verify'")
+    >>> bool(np.isclose(verify["time"].sum(), p.verify_time))
+    True
+    """
+    import pandas as pd
+
+    p, shape = prediction, prediction.batch_size.shape
+    coordinates = {"draft_length": np.zeros(shape)} | p.values  # plain decoding drafts nothing
+    points: dict[str, Any] = {n: np.ravel(coordinates[n]).astype(int) for n in _COORDINATES}
+    points |= {"fits": np.ravel(p.fits), "point": np.arange(p.batch_size.size)}
+    parts = []
+    for label, time in p.evaluation.passes.items():
+        columns = {
+            name: _columns(part, time.components[name], p.deployment)
+            for name, part in time.work().components.items()
+        }
+        if np.any(time.host_time):
+            columns["host"] = {"kind": "host", "time": time.host_time, "hidden_time": 0.0}
+            columns["host"]["flop"] = 0.0
+        for component, values in columns.items():
+            flat = {n: np.ravel(np.broadcast_to(v, shape)) for n, v in values.items()}
+            parts.append(pd.DataFrame(points | {"pass": label, "component": component} | flat))
+    table = pd.concat(parts, ignore_index=True)
+    return table.sort_values("point", kind="stable", ignore_index=True).drop(columns="point")
+
+
+def _columns(work: Work, time: ComponentTime, deployment: Deployment) -> dict[str, Any]:
+    """Return the columns of a component: time, work, rates, and the roofs that bound the rates."""
+    seconds, own = time.total_time, time.own_time
+    kernels = deployment.kernels.parameters(work.kind, work.stored_dtype, work.dtype)
+    peak_bytes = deployment.hardware.memory.peak_bytes_per_s
+    arithmetic = deployment.kernels.arithmetic(work.kind, work.stored_dtype, work.dtype)
+    peak_flops = deployment.hardware.peak_flops_per_s(arithmetic)
+    fitted_flops = kernels.compute_efficiency * peak_flops  # above it in a wider, faster dtype
+    peak_flops = max(peak_flops, float(fitted_flops))
+    moved = np.asarray(work.weight_bytes + work.activation_bytes + work.cache_bytes)
+    flop = np.asarray(work.flop)
+    is_cached = (kernels.activation_efficiency or 0.0) > 1  # read from a cache, not from memory
+    read = moved - is_cached * np.asarray(work.activation_bytes)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        intensity, attained = flop / moved, flop / own
+        of_peak = np.maximum(read / (own * peak_bytes), flop / (own * peak_flops))
+    return {
+        "kind": work.kind,
+        "dtype": work.dtype,
+        "time": seconds,
+        "hidden_time": time.hidden_time,
+        "peak_share": of_peak,
+        "flop": flop,
+        "bytes": moved,
+        "arithmetic_intensity": np.where(moved > 0, intensity, np.nan),
+        "flops_per_s": attained,
+        "peak_flops_per_s": peak_flops,
+        "peak_bytes_per_s": peak_bytes,
+        "fitted_flops_per_s": fitted_flops,
+        "fitted_bytes_per_s": kernels.memory_efficiency * peak_bytes,
+    }

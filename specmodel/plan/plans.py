@@ -1,0 +1,401 @@
+"""A schedule as an engine runs it: up to where drafting pays or memory ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from specmodel.core.base.errors import refuse_given
+from specmodel.core.base.notes import Note
+from specmodel.core.base.ranges import MAX_VALUES, check_points
+from specmodel.core.base.text import Viewed
+from specmodel.core.base.units import FloatArray, check, single
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.memory import MemoryUse
+from specmodel.core.drafters.by_name import drafter_kind
+from specmodel.core.drafters.published import is_in_checkpoint
+from specmodel.core.prediction.case import Case
+from specmodel.core.prediction.cautions import notes_of_times
+from specmodel.core.prediction.gains import Gain, gains_at
+from specmodel.core.prediction.outcome import Prediction
+from specmodel.core.prediction.predicting import plain_points, predict_deployed
+from specmodel.core.prediction.table import Row
+from specmodel.plan.config_formats import ConfigFormat
+from specmodel.plan.schedule import DEFAULT_TOLERANCE, Schedule, draft_length_schedule
+
+_IN_MEMORY, _MORE_FIT = "the largest that fits in memory", "though more fit in memory"
+_STOPS = "where speculation stops paying"
+DEFAULT_MAX_BATCH_SIZE = 512
+"""Largest batch size of a schedule where more would fit in memory [request]."""
+OF_ALL = "none, as a schedule has all"
+AS_ASKED = "as asked"
+"""Why batch sizes end where the last one was given."""
+_MOST_JUDGED = 1000
+"""Batch sizes that are told one by one as sure or open [-]."""
+_WORTH = 1.01
+"""Speedup above which a batch size that may pay or not is still worth a seat [-]."""
+
+
+class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """A schedule for an engine, and the prediction that it was made from.
+
+    Parameters
+    ----------
+    config, path, served
+        How the engine takes it, the path of the draft model, "" for a word in its place, and what
+        its start command calls the target.
+    prediction, gain
+        At all contexts, draft lengths and batch sizes; speedup by context, batch size and draft
+        length, from 0 [-].
+    schedule, unbound
+        The schedule, and the one without the engine's own rule.
+    end
+        Why the batch sizes end where they do.
+    alone
+        Of several contexts the plan of each alone, up to what fits there.
+    whole, freed
+        The schedule up to all batch sizes, where `schedule` ends before, and that one with larger
+        CUDA graphs, where it gains more.
+    targets, carried
+        Where a load was simulated, fields of the `simulate.Targets` that requests should meet, and
+        what each schedule tried carries within them.
+    """
+
+    room = "schedules"
+
+    config: ConfigFormat
+    path: str = ""
+    served: str = "MODEL"
+    prediction: Prediction
+    gain: FloatArray
+    schedule: Schedule
+    unbound: Schedule
+    end: str
+    alone: Sequence[Plan] = ()
+    whole: Schedule | None = None
+    freed: Schedule | None = None
+    targets: Mapping[str, Any] = field(default_factory=dict)
+    carried: Sequence[Row] = ()
+
+    @property
+    def deployment(self) -> Deployment:
+        """What runs where."""
+        return self.prediction.deployment
+
+    @property
+    def assumptions(self) -> Mapping[str, Any]:
+        """The assumptions, by name of the argument."""
+        last = {} if self.end == AS_ASKED else {"max_batch_size": self.schedule.batch_size.size}
+        return self.prediction.assumptions | last
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The notes, a sentence each."""
+        return tuple(map(str, self.notes))
+
+    @cached_property
+    def notes(self) -> tuple[Note, ...]:
+        """The prediction's notes, with those on graphs and memory made for the schedule."""
+        passed_over = notes_of_times(self.prediction.evaluation)
+        longest = self.schedule.max_draft_length
+        own = self._memory.warnings(self.prediction.batch_size, longest)
+        others = (note for note in self.prediction.notes if note not in passed_over)
+        of_contexts = (
+            Note("at_context", {"context": context, "note": note})
+            for context, plan in zip(self.context_length, self.alone, strict=False)
+            for note in plan.graph_notes
+        )
+        return (*own, *self.graph_notes, *others, *of_contexts)
+
+    @property
+    def graph_notes(self) -> list[Note]:
+        """A note with the lengths whose steps no CUDA graph holds, if there are any."""
+        limit, sizes = self.deployment.graph_limit, self.schedule.batch_size.astype(float)
+        tokens = self.schedule.draft_length.astype(float) + 1
+        notes = self.deployment.graph_warnings(sizes, tokens)
+        if limit is None or not notes:
+            return []
+        past = limit.is_beyond(sizes, sizes * tokens, self.deployment.layout.replicas)
+        told = {"scheduled": sorted({*self.schedule.draft_length[past].tolist()} - {0})}
+        return [replace(note, values={**note.values, **told}) for note in notes]
+
+    @property
+    def _memory(self) -> MemoryUse:
+        """The memory of an engine with room for the longest draft in every request."""
+        longest = self.schedule.max_draft_length
+        return replace(self.prediction.evaluation.memory, verify_tokens=longest + 1)
+
+    @cached_property
+    def largest(self) -> int:
+        """The last batch size that fits in memory with the longest draft [request]."""
+        return int(self._memory.max_batch_size.min())
+
+    @property
+    def context_length(self) -> list[int]:
+        """Contexts that count alike [token]."""
+        return [int(context) for context in self.prediction.context_length[:, 0, 0]]
+
+    @cached_property
+    def speedup(self) -> FloatArray:
+        """Speedup with the schedule by context and batch size; 1 where no drafter is loaded [-]."""
+        lengths = self.schedule.draft_length[None, :, None]
+        found = np.take_along_axis(self.gain, lengths, axis=-1)[..., 0]
+        return found if self.schedule.max_draft_length else np.ones_like(found)
+
+    @cached_property
+    def fragment(self) -> str:
+        """The schedule as text of the engine's configuration; "" if speculation should be off."""
+        modules = max(len(self.deployment.drafter.parts), 1)
+        return self.config.fragment(self.schedule, self._kind, modules, self._path)
+
+    @property
+    def place(self) -> str:
+        """Where the fragment goes and which options it needs, as text; "" without a fragment."""
+        return self.place_with(self._graphs)
+
+    def place_with(self, sizes: str) -> str:
+        """Return `place` with the options of so many graphs and requests, where a file is read."""
+        told = self.config.place(self.schedule, self._kind, self._path) if self.fragment else ""
+        return told if self.config.start or not told else f"{told}{sizes}"
+
+    @property
+    def limits(self) -> str:
+        """The engine's options for the largest batch of one replica, as on its command line."""
+        requests = min(self.schedule.batch_size.size, self.largest or MAX_VALUES)
+        graphs = self._graphs if self.config.start else ""  # else in `place`
+        replicas = self.deployment.layout.replicas
+        return f"{self.config.requests_option(requests, replicas)}{graphs}"
+
+    @property
+    def caveats(self) -> Sequence[str]:
+        """Cases in which the engine departs from the schedule; none from one length alone."""
+        return self.config.caveats if self.is_schedule else ()
+
+    @property
+    def is_schedule(self) -> bool:
+        """Whether the fragment is a schedule: vLLM takes one length alone without."""
+        return bool(self.fragment) and ("[" in self.fragment or not self.config.start)
+
+    @property
+    def _path(self) -> str | None:
+        """The path of the draft model; None where it is part of the target's checkpoint."""
+        is_inside = is_in_checkpoint(self.deployment.target, self._kind)
+        return self.path or (None if is_inside else "")
+
+    @property
+    def _kind(self) -> str:
+        return drafter_kind(self.deployment.drafter, self.deployment.target)
+
+    @property
+    def _graphs(self) -> str:
+        """The engine's own option for CUDA graphs, where their size was given."""
+        limit, engine = self.deployment.graph_limit, self.deployment.engine
+        is_own = engine.graphs == self.config.name.lower()
+        return f" {limit.typed}" if limit and is_own and not limit.default_of else ""
+
+    @cached_property
+    def gains(self) -> list[Gain | None]:
+        """How sure the gain at each batch size is; None over several contexts or without a draft.
+
+        Of very many batch sizes only those that gain most and least are judged.
+        """
+        speedup, lengths = self.schedule.speedup, self.schedule.draft_length.tolist()
+        found: list[Gain | None] = [None] * len(lengths)
+        if len(self.gain) > 1 or not any(lengths):
+            return found
+        are_many = len(lengths) > _MOST_JUDGED
+        ends = sorted({int(speedup.argmax()), int(speedup.argmin())})
+        places = ends if are_many else range(len(lengths))
+        rows = [{"batch_size": place + 1, "draft_length": lengths[place]} for place in places]
+        for place, gain in zip(places, gains_at(self.prediction, rows), strict=True):
+            found[place] = gain
+        return found
+
+    def rows(self) -> list[Row]:
+        """Return a row for each batch size, with its interval and whether it fits in memory."""
+        return [
+            row
+            | {"speedup_low": gain and gain.low, "speedup_high": gain and gain.high}
+            | {"fits": row["batch_size"] <= self.largest}
+            for row, gain in zip(self.schedule.rows(), self.gains, strict=True)
+        ]
+
+    def ranges(self) -> list[Row]:
+        """Return a row for each range of batch sizes: draft length, speedups, loss, if it fits.
+
+        An interval reaches from the least to the largest end of those at its batch sizes.
+        """
+        every, rows = self.rows(), list[Row]()
+        for first, last, length in self.schedule.ranges:
+            of, within = every[first - 1 : last], slice(first - 1, last)
+            ends = ("speedup", "speedup_low", "speedup_high")
+            speedups, lows, highs = ([row[end] for row in of] for end in ends)
+            rows.append(
+                {
+                    "first_batch_size": first,
+                    "last_batch_size": last,
+                    "draft_length": length,
+                    "min_speedup": min(speedups),
+                    "max_speedup": max(speedups),
+                    "min_speedup_low": None if None in lows else min(lows),
+                    "max_speedup_high": None if None in lows else max(highs),
+                    "max_loss": float(self.schedule.loss[within].max()),
+                    "fits": last <= self.largest,
+                }
+            )
+        return rows
+
+    def rows_by_context(self) -> list[Row]:
+        """Return the rows of the plan of each context alone."""
+        plans = zip(self.context_length, self.alone, strict=False)
+        return [{"context_length": at, **row} for at, plan in plans for row in plan.rows()]
+
+    @cached_property
+    def paying(self) -> int:
+        """The last batch size that is worth a seat [request].
+
+        Ranges at the end go that surely gain nowhere and little on average, and of the range before
+        what gains little. Where no draft costs nothing, the range without one stays.
+        """
+        schedule, most = self.schedule, self.schedule.batch_size.size
+        if self.whole or not schedule.max_draft_length:
+            return most
+        speedup = schedule.speedup
+        pays = (schedule.draft_length == 0) & (speedup >= 1)
+        pays |= [gain is not None and gain.low > 1 for gain in self.gains]
+        for first, last, _ in reversed(schedule.ranges):
+            most, own = last, slice(first - 1, last)
+            if pays[own].any() or speedup[own].mean() > _WORTH:
+                break
+            most = first - 1
+        pays |= speedup > _WORTH
+        while most and not pays[most - 1]:
+            most -= 1
+        while most < pays.size and pays[most]:
+            most += 1
+        return most or pays.size
+
+    @property
+    def cost_of_rule(self) -> float:
+        """Share of the mean speedup lost to the engine's own rule [-]."""
+        return max(0.0, 1 - self.schedule.mean_speedup / self.unbound.mean_speedup)
+
+
+def plan_schedule(
+    case: Case,
+    config: ConfigFormat,
+    *,
+    max_batch_size: int | None = None,
+    tolerance: float | None = None,
+    ends: bool = True,
+) -> Plan:
+    """Return the schedule of draft lengths that gains most, as an engine takes it.
+
+    Parameters
+    ----------
+    case
+        What runs where and how drafts fare; its contexts count alike.
+    config
+        How the engine takes a schedule, as `config_format` gives it.
+    max_batch_size
+        Last batch size; that which fits in memory if None, 512 at most [request].
+    tolerance, ends
+        Share of the best speedup that may be lost for fewer changes, 0.01 if None [-]; whether the
+        schedule ends where speculation stops paying, unless it has a last batch size.
+    """
+    config.check_drafter(case)
+    length = {"draft_length": case.draft_length}
+    refuse_given(length, length, OF_ALL)
+    load = {
+        name: single(name, case.points.get(name), "one, as a schedule is for one load")
+        for name in ("prompt_length", "output_length", "lockstep")
+    }
+    typed, longest = case.points.get("context_length"), case.longest_draft()
+    contexts = plain_points(1, typed, **load)[0]["context_length"].ravel()
+    assumed: dict[str, Any] = {} if case.max_draft_length else {"max_draft_length": longest}
+    if tolerance is None:
+        tolerance = assumed["tolerance"] = DEFAULT_TOLERANCE
+    points = {**load} if typed is None else {"context_length": contexts[:, None, None], **load}
+    case = replace(case, assumed={**case.assumed, **assumed}, points=points)
+    last, end = _last_batch(case, contexts.max(), longest, max_batch_size)
+    most = max(last, _last_batch(case, contexts.min(), longest, max_batch_size)[0])
+    sizes = {"max_batch_size": most, "max_draft_length": longest, "contexts": contexts.size}
+    check_points("max_batch_size", sizes, of="")
+    how: dict[str, Any] = {"max_batch_size": max_batch_size, "tolerance": tolerance, "ends": False}
+    alone = [
+        plan_schedule(case.at(context_length=context), config, **how)
+        for context in (contexts if contexts.size > 1 else ())
+    ]
+    make = partial(_planned, case, config, tolerance)
+    plan = _with_room(make, make(last, end, longest))
+    plan = replace(plan, freed=_freed(case, config, tolerance, plan), alone=alone)
+    if not ends or max_batch_size is not None or plan.paying == plan.schedule.batch_size.size:
+        return plan
+    ended = make(plan.paying, _STOPS, longest)
+    return replace(ended, whole=plan.schedule, freed=plan.freed, alone=alone)
+
+
+def _planned(
+    case: Case, config: ConfigFormat, tolerance: float, last: int, end: str, longest: int
+) -> Plan:
+    """Return the plan up to a batch size [request] with drafts up to a length [token]."""
+    points: dict[str, Any] = {**case.points}
+    predicted = predict_deployed(
+        case.deployment,
+        case.assumed,
+        acceptance=case.known_acceptance,
+        draft_length=np.arange(longest + 1)[:, None],
+        batch_size=np.arange(1, last + 1)[None, None],
+        max_draft_length=longest,
+        **points,
+    )
+    gain = predicted.speedup.swapaxes(1, 2)
+    how: dict[str, Any] = {"idle_speedup": gain[..., 0], "tolerance": tolerance}
+    schedule = partial(draft_length_schedule, gain[..., 1:], **how)
+    unbound = schedule()
+    return Plan(
+        config=config,
+        prediction=predicted,
+        gain=gain,
+        schedule=schedule(longest_first=True) if config.longest_first else unbound,
+        unbound=unbound,
+        end=end,
+    )
+
+
+def _with_room(make: Callable[[int, str, int], Plan], plan: Plan) -> Plan:
+    """Return a plan up to the batch that fits with its own longest draft, not one considered."""
+    room, last = plan.largest, plan.schedule.batch_size.size
+    if plan.end != _IN_MEMORY or plan.deployment.recurrent_model is None or room <= last:
+        return plan
+    end = _IN_MEMORY if room <= DEFAULT_MAX_BATCH_SIZE else _MORE_FIT
+    more = make(min(room, DEFAULT_MAX_BATCH_SIZE), end, plan.gain.shape[-1] - 1)
+    is_longer = more.schedule.max_draft_length > plan.schedule.max_draft_length
+    return plan if is_longer else more
+
+
+def _freed(case: Case, config: ConfigFormat, tolerance: float, plan: Plan) -> Schedule | None:
+    """Return the schedule, with no longer drafts, if graphs held all steps; None if as good."""
+    chosen = plan.schedule
+    if case.deployment.graph_limit is None:
+        return None
+    longest, last = max(chosen.max_draft_length, 1), chosen.batch_size.size
+    free = case.with_graphs_of(last * (longest + 1))
+    freed = _planned(free, config, tolerance, last, plan.end, longest).schedule
+    return freed if (freed.speedup > (1 + tolerance) * chosen.speedup).any() else None
+
+
+def _last_batch(case: Case, context: float, longest: int, asked: int | None) -> tuple[int, str]:
+    """Return the last batch size of the schedule [request], and the reason as text."""
+    if asked is not None:
+        most = check("max_batch_size", asked, minimum=1, maximum=MAX_VALUES, whole=True)
+        return int(most), AS_ASKED
+    fits = int(MemoryUse(case.deployment, context, longest + 1).max_batch_size)
+    if 1 <= fits <= DEFAULT_MAX_BATCH_SIZE:
+        return fits, _IN_MEMORY
+    return DEFAULT_MAX_BATCH_SIZE, _MORE_FIT if fits else "as if they fitted"

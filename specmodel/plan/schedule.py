@@ -1,0 +1,235 @@
+"""Draft length by batch size: the most speedup with few changes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.ranges import runs
+from specmodel.core.base.units import FloatArray, Numeric, check, rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DEFAULT_TOLERANCE = 0.01
+
+_COLUMNS = ("batch_size", "draft_length", "speedup", "best_draft_length", "best_speedup")
+"""Of `Schedule.rows`."""
+
+IntArray = NDArray[np.int64]
+
+
+class Schedule(Struct, frozen=True, kw_only=True, eq=False):
+    """A draft length for each batch size 1, 2, …, and the speedup with it.
+
+    Parameters
+    ----------
+    draft_length, speedup
+        Tokens drafted at each batch size, 0 for none [token], and the speedup with them [-].
+    best_draft_length, best_speedup
+        The same with the largest speedup at each batch size, without regard to changes between
+        neighbours [token] [-].
+    single_draft_length, single_speedup
+        The one length for all batch sizes whose mean speedup is largest, 0 for none [token], and
+        the speedup with it at each [-].
+    """
+
+    draft_length: IntArray
+    speedup: FloatArray
+    best_draft_length: IntArray
+    best_speedup: FloatArray
+    single_draft_length: int
+    single_speedup: FloatArray
+
+    @property
+    def batch_size(self) -> IntArray:
+        """Batch sizes, from 1 without gaps [request]."""
+        return np.arange(1, self.draft_length.size + 1)
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int, int], ...]:
+        """First and last batch size of each range [request], and its draft length [token]."""
+        return draft_ranges(self.draft_length)
+
+    @property
+    def max_draft_length(self) -> int:
+        """Longest draft; 0 if there is none at any batch size [token]."""
+        return int(self.draft_length.max())
+
+    @property
+    def mean_speedup(self) -> float:
+        """Geometric mean, batch sizes equally likely on a logarithmic scale [-]."""
+        return mean_speedup(self.speedup)
+
+    @property
+    def loss(self) -> FloatArray:
+        """Share of the best speedup that is given up at each batch size [-]."""
+        return np.asarray(1 - self.speedup / self.best_speedup)
+
+    @property
+    def mean_loss(self) -> float:
+        """Share of the mean of the best speedups that is given up [-]."""
+        return 1 - mean_speedup(self.speedup) / mean_speedup(self.best_speedup)
+
+    @property
+    def gain_over_single(self) -> float:
+        """Mean speedup over that of the best single length [-]."""
+        return mean_speedup(self.speedup) / mean_speedup(self.single_speedup)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a plain dict for each batch size, rising."""
+        return rows_of({name: getattr(self, name) for name in _COLUMNS})
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for each batch size, with the columns of `rows`."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
+
+
+def draft_length_schedule(
+    speedup: Numeric,
+    *,
+    idle_speedup: Numeric = 1.0,
+    tolerance: float = DEFAULT_TOLERANCE,
+    longest_first: bool = False,
+) -> Schedule:
+    """Return the draft length by batch size that gains most, with few changes of length.
+
+    A length is allowed at a batch size if its speedup is within the tolerance of the best there and
+    not below that of no draft: where no draft pays, none is made. Of all schedules of allowed
+    lengths, those with the fewest changes of length are kept, and of these the one that loses
+    least. This is exact, by dynamic programming over batch sizes: what is minimised depends on the
+    schedule so far only through the length it ends in. Means and losses weight batch size B by 1/B:
+    equally likely sizes on a logarithmic scale.
+
+    Parameters
+    ----------
+    speedup
+        Predicted at batch sizes 1, 2, … on the last axis but one, and draft lengths 1, 2, … on
+        the last. Axes before, such as contexts, enter as geometric means [-].
+    idle_speedup
+        Without a draft, by batch size and what stands before: below 1 under an engine that runs a
+        loaded drafter all the same. Where a schedule does not pay on average, none is better: the
+        drafter is then not loaded, and the speedup is 1 [-].
+    tolerance
+        Share of the best speedup that may be given up at a batch size, from 0 to below 1 [-].
+    longest_first
+        Whether no draft may be longer than that at batch size 1. Each length is then tried there,
+        and the best mean over batch sizes decides, even if that length does not pay at 1.
+
+    Examples
+    --------
+    >>> gains = [[1.30, 1.31], [1.20, 1.25], [1.10, 1.12], [0.95, 0.90]]
+    >>> draft_length_schedule(gains).ranges
+    ((1, 3, 2), (4, 4, 0))
+    """
+    bound = float(check("tolerance", tolerance, minimum=0))
+    if bound >= 1:
+        raise InputError("tolerance", tolerance, "a number from 0 to below 1")
+    drafted = check("speedup", speedup, above=0)
+    if drafted.ndim < 2:
+        expected = "two axes at least: batch sizes 1, 2, ... and draft lengths 1, 2, ..."
+        raise InputError("speedup", f"shape {drafted.shape}", expected)
+    idle = np.broadcast_to(check("idle_speedup", idle_speedup, above=0), drafted.shape[:-1])
+    gain = np.concatenate([idle[..., None], drafted], axis=-1)
+    if gain.ndim > 2:
+        gain = np.exp(np.log(gain).mean(axis=tuple(range(gain.ndim - 2))))
+    lengths = _longest_first(gain, bound) if longest_first else _cheapest_path(_losses(gain, bound))
+    if mean_speedup(_along(gain, lengths)) <= 1:
+        gain[:, 0], lengths = 1.0, np.zeros_like(lengths)
+    best = gain.argmax(axis=1)
+    unloaded = np.column_stack([np.ones(len(gain)), gain[:, 1:]])
+    single = int(np.argmax([mean_speedup(column) for column in unloaded.T]))
+    return Schedule(
+        draft_length=lengths,
+        speedup=_along(gain, lengths),
+        best_draft_length=best,
+        best_speedup=_along(gain, best),
+        single_draft_length=single,
+        single_speedup=unloaded[:, single],
+    )
+
+
+def mean_speedup(speedup: Numeric) -> float:
+    """Return the geometric mean over batch sizes 1, 2, …, batch size B weighted by 1/B [-]."""
+    gain = np.log(check("speedup", speedup, above=0))
+    return float(np.exp(np.average(gain, weights=1 / np.arange(1, gain.size + 1))))
+
+
+def draft_ranges(draft_length: Numeric) -> tuple[tuple[int, int, int], ...]:
+    """Return first and last batch size [request] and draft length [token] of each range.
+
+    Parameters
+    ----------
+    draft_length
+        At batch sizes 1, 2, … [token].
+
+    Examples
+    --------
+    >>> draft_ranges([3, 3, 2, 0, 0])
+    ((1, 2, 3), (3, 3, 2), (4, 5, 0))
+    """
+    lengths = np.asarray(draft_length).astype(int).tolist()
+    return tuple((first + 1, last + 1, length) for first, last, length in runs(lengths))
+
+
+def _along(gain: FloatArray, lengths: IntArray) -> FloatArray:
+    """Return the speedup of one length at each batch size."""
+    return np.asarray(gain[np.arange(len(gain)), lengths])
+
+
+def _losses(gain: FloatArray, tolerance: float) -> FloatArray:
+    """Return the weighted loss of each length, infinite where it is not allowed.
+
+    The loss is the logarithm of the best speedup over this one: summed over batch sizes it is, up
+    to a constant factor, the logarithm of what the geometric mean loses.
+    """
+    best = gain.max(axis=1, keepdims=True)
+    is_allowed = (gain >= gain[:, :1]) & (gain >= (1 - tolerance) * best)
+    loss = np.log(best / gain) / np.arange(1, len(gain) + 1)[:, None]
+    return np.where(is_allowed, loss, np.inf)
+
+
+def _longest_first(gain: FloatArray, tolerance: float) -> IntArray:
+    """Try each length as the longest, at batch size 1; return the schedule of best mean speedup."""
+    tried = []
+    for longest in range(gain.shape[1]):
+        losses = _losses(gain[:, : longest + 1], tolerance)
+        losses[0] = np.inf
+        losses[0, longest] = 0.0
+        tried.append(_cheapest_path(losses))
+    means = [mean_speedup(_along(gain, lengths)) for lengths in tried]
+    return tried[int(np.argmax(means))]
+
+
+def _cheapest_path(losses: FloatArray) -> IntArray:
+    """Return a column for each row: fewest changes of column, then least sum.
+
+    `costs` holds changes and sum of the best path to each column. A change costs the same from any
+    column, so only the cheapest of all has to be compared with staying. `came_from` keeps the
+    choices, and the path is read off it backwards.
+    """
+    first, *rows = losses.tolist()
+    none = (math.inf, math.inf)
+    columns = range(len(first))
+    costs = [none if math.isinf(loss) else (0.0, loss) for loss in first]
+    came_from = []
+    for row in rows:
+        leave = min(columns, key=costs.__getitem__)
+        changed = costs[leave][0] + 1, costs[leave][1]
+        came_from.append([leave if changed < costs[column] else column for column in columns])
+        best = [min(changed, cost) for cost in costs]
+        costs = [
+            none if math.isinf(loss) else (changes, total + loss)
+            for (changes, total), loss in zip(best, row, strict=True)
+        ]
+    path = [min(columns, key=costs.__getitem__)]
+    for chosen in reversed(came_from):
+        path.append(chosen[path[-1]])
+    return np.array(path[::-1])

@@ -1,0 +1,311 @@
+"""The continuous inputs of a deployment at one point, and what comes out for arrays of any."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from specmodel.core.algebra import speculation
+from specmodel.core.algebra.acceptance import Acceptance
+from specmodel.core.base.errors import InputError, nearest
+from specmodel.core.base.files import toml_tables
+from specmodel.core.base.records import Record, unchecked
+from specmodel.core.base.units import FloatArray, Numeric, check
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.forward import pass_work
+from specmodel.core.cost.latency import KernelErrors
+from specmodel.core.cost.passes import MESSAGES
+from specmodel.core.layers.batch import sequence_group
+from specmodel.core.layers.kinds import FITTED_KINDS, MAIN_KINDS
+from specmodel.core.layers.work import Work
+from specmodel.core.machines.engine import FACTORS, OVERHEADS
+from specmodel.core.prediction.evaluate import evaluate as evaluate_points
+from specmodel.core.prediction.predicting import DEFAULT_CONTEXT_LENGTH, MOST
+
+_BOUNDS = toml_tables(Path(__file__).parent / "data/bounds.toml")
+_FIELDS: dict[str, dict[str, Any]] = {
+    **_BOUNDS["fields"],
+    **dict.fromkeys(OVERHEADS, _BOUNDS["overhead"]),
+    **dict.fromkeys(FACTORS, _BOUNDS["factor"]),
+}
+"""Unit and bounds of the fields of records that are inputs."""
+
+
+class OperatingPoint(Struct, frozen=True, kw_only=True, eq=False):
+    """One operating point of a deployment; drafts are chains.
+
+    Parameters
+    ----------
+    batch_size, draft_length, context_length
+        As in `specmodel.predict`, single numbers; at least one token is drafted [request] [token].
+    acceptance
+        Acceptance rate [-], or an `Acceptance` in any form: one number, or rates by position.
+    """
+
+    batch_size: int
+    draft_length: int
+    acceptance: Acceptance | float
+    context_length: int = DEFAULT_CONTEXT_LENGTH
+
+    def __post_init__(self) -> None:
+        most = {"draft_length": speculation.MAX_DRAFT_LENGTH}
+        for name, least in (("batch_size", 1), ("draft_length", 1), ("context_length", 0)):
+            maximum = most.get(name, MOST)
+            value = check(name, getattr(self, name), minimum=least, maximum=maximum, whole=True)
+            if value.ndim:
+                raise InputError(name, value.tolist(), "one number")
+
+    def acceptance_where_proposed(self, deployment: Deployment) -> Acceptance:
+        """Return the acceptance rate of drafted tokens; by position, that of as many tokens.
+
+        The drafter of the deployment says at which share of the steps it proposes.
+        """
+        acceptance = self.acceptance
+        if not isinstance(acceptance, Acceptance):
+            acceptance = Acceptance(acceptance_rate=acceptance)
+        acceptance = acceptance.measured_at(self.draft_length).at_context(self.context_length)
+        acceptance = acceptance.where_proposed(deployment.drafter.proposal_rate)
+        if acceptance.form == "acceptance_by_position":
+            length = self.draft_length
+            tokens = acceptance.expected_tokens_per_step(length)
+            return Acceptance(acceptance_rate=speculation.solve_acceptance_rate(tokens, length))
+        rate = acceptance.rate()
+        if rate.ndim:
+            raise InputError(acceptance.form, rate.tolist(), "one number for the operating point")
+        return Acceptance(acceptance_rate=float(rate))
+
+
+class Input(Struct, frozen=True):
+    """One continuous input: its value, its unit and the values it can have.
+
+    Parameters
+    ----------
+    name, value, unit
+        Dotted name, as in profiles; value at the operating point, in one of the SI units [-].
+    minimum, maximum
+        Closed bounds; a minimum of None is an open one at 0 [-].
+    """
+
+    name: str
+    value: float
+    unit: str = "-"
+    minimum: float | None = 0.0
+    maximum: float = np.inf
+
+    def check(self, values: Numeric, argument: str | None = None) -> FloatArray:
+        """Return values as an array, checked; an error names `argument`, else the input."""
+        low = -np.inf if self.minimum is None else self.minimum
+        above = 0.0 if self.minimum is None else -np.inf
+        return check(argument or self.name, values, minimum=low, maximum=self.maximum, above=above)
+
+
+def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Input]:
+    """Return every continuous input, by name, that the outcome at a point may depend on.
+
+    Inputs of the point come first (acceptance by position as the rate that gives as many tokens),
+    then those of hardware, engine and kernels, then errors: factors around 1.
+    ``kernels.<kind>.error`` is one on the time of kernels of that kind in both passes of the target
+    (under a fitted engine, whose errors are of whole steps, in draft passes too), ``verify_error``
+    one on the verify pass over the decode step, ``draft_error`` one on draft passes, and
+    ``engine.error`` one on the time of a step under a fitted engine. The data sheet's kernels have
+    no inputs but these factors.
+
+    Parameters
+    ----------
+    deployment, point
+        What runs where, and the operating point.
+    """
+    d, one = deployment, sequence_group(batch_size=1)
+    target = [*pass_work(d.target, one, layout=d.layout).components.values()]
+    drafts = [pass_work(model, one, layout=d.draft_layout) for model in d.drafter.architectures]
+    drafter = [work for draft in drafts for work in draft.components.values()]
+    found = [
+        *_of_point(deployment, point),
+        *(item for each in _records(d, [*target, *drafter]) for item in _of_record(*each)),
+        *_errors(deployment, target, drafter),
+    ]
+    return {item.name: item for item in found}
+
+
+def find_input(inputs: dict[str, Input], name: str, argument: str) -> Input:
+    """Return an input by name, or suggest the nearest in an error about an argument."""
+    if name not in inputs:
+        raise InputError(argument, name, f"an input: {nearest(name, inputs)}")
+    return inputs[name]
+
+
+def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
+    """Return the inputs of the point itself, of routing and of look-ups, that it depends on."""
+    acceptance, drafter = point.acceptance_where_proposed(deployment), deployment.drafter
+    longest = float(drafter.block_size or speculation.MAX_DRAFT_LENGTH)
+    found = [
+        Input("acceptance_rate", float(acceptance.rate()), maximum=1.0),
+        Input("draft_length", float(point.draft_length), "token", 1.0, longest),
+        Input("batch_size", float(point.batch_size), "request", 1.0, MOST),
+        Input("context_length", float(point.context_length), "token", maximum=MOST),
+    ]
+    if (experts := deployment.target.experts) is not None:
+        correlation, told = float(deployment.routing_correlation), deployment.popularity_spread
+        found.append(Input("routing_correlation", correlation, maximum=1.0))
+        if deployment.popularity is None:
+            spread = experts.popularity_spread if told is None else float(told)
+            found.append(Input("popularity_spread", spread, maximum=10.0))
+    if drafter.is_lookup:
+        found.append(Input("proposal_rate", drafter.proposal_rate, maximum=1.0))
+        found.append(Input("lookup_time", drafter.lookup_time, "s"))
+    return found
+
+
+def _of_record(prefix: str, record: object) -> list[Input]:
+    """Return the fields of a record that have bounds, but those that are None."""
+    told = {n: x for n in _FIELDS if (x := getattr(record, n, None)) is not None}
+    return [
+        Input(f"{prefix}.{n}", float(x), **{"minimum": None, **_FIELDS[n]}) for n, x in told.items()
+    ]
+
+
+def _records(deployment: Deployment, works: list[Work]) -> Iterator[tuple[str, object]]:
+    """Yield the records whose numbers components depend on, with what stands before their names."""
+    hardware, kernels, link = deployment.hardware, deployment.kernels, deployment.hardware.link
+    yield "hardware.memory", hardware.memory
+    used = {hardware.compute_dtype(work.dtype) for work in works if np.any(work.flop)}
+    yield from ((f"hardware.dtype.{d}", peak) for d, peak in hardware.dtype.items() if d in used)
+    if any(work.collectives for work in works):
+        yield "hardware.link", link
+    if any(work.network_hops for work in works):
+        yield "hardware.network", hardware.network
+    name = link.taken_all_reduce(kernels.link_stack) if link else None
+    if link and name and any(work.reductions for work in works):
+        yield f"hardware.link.all_reduce.{name}", link.all_reduce[name]
+    yield "engine", deployment.engine_overheads
+    taken = [kernels.place(work.kind, work.stored_dtype, work.dtype) for work in works]
+    for kind, stored in dict.fromkeys(filter(None, taken)):
+        yield f"kernels.{kind}.{stored}", kernels.fits[kind][stored]
+
+
+def _errors(deployment: Deployment, target: list[Work], drafter: list[Work]) -> list[Input]:
+    """Return factors on kernels, of which all passes of a fitted engine share one, and messages."""
+    is_fitted = deployment.engine.fit is not None
+    whole, of_draft = ("engine", "error") if is_fitted else ("deployment", "draft_error")
+    of_pass = ("error", "verify_error")
+    names = [f"{kind}.{error}" for kind in _kinds(deployment, target) for error in of_pass]
+    names += [f"{kind}.{of_draft}" for kind in _kinds(deployment, drafter)]
+    found = [f"{whole}.error", *(f"kernels.{name}" for name in dict.fromkeys(names))]
+    found += [f"{MESSAGES}.error"] if deployment.message_spread else []
+    return [Input(name, 1.0, minimum=None) for name in found]
+
+
+def _kinds(deployment: Deployment, works: list[Work]) -> list[str]:
+    """Return the kinds of kernels whose errors components have, each once."""
+    kinds = {deployment.kernels.kind_of_errors(work.kind) for work in works}
+    return [kind for kind in MAIN_KINDS if kind in kinds]
+
+
+OUTPUTS = ("speedup", "target_efficiency")
+"""What is computed."""
+
+
+def evaluate(
+    deployment: Deployment,
+    point: OperatingPoint,
+    values: Mapping[str, Numeric],
+    inputs: dict[str, Input] | None = None,
+) -> dict[str, FloatArray]:
+    """Return speedup and target efficiency, at most 1, with some inputs changed.
+
+    Batch size, draft and context length are real-valued here: between whole draft lengths the
+    expected union of experts is interpolated.
+
+    Errors are factors on the times of kernels of a kind. A plain and a verify pass take ``error /
+    sqrt(verify_error)`` and ``error * sqrt(verify_error)``: a common error and a difference, which
+    are independent, as Sobol' indices require (see `calibrated_ranges`). Where the engine was not
+    fitted, ``deployment.error`` multiplies the time of GPUs in all passes, and not host time.
+
+    Parameters
+    ----------
+    deployment, point
+        What runs where, and the operating point; inputs that are not changed keep its values.
+    values, inputs
+        New values by name of `list_inputs`: one number, or a list of one length for all [-]; what
+        `list_inputs` gives, where it is known.
+
+    Returns
+    -------
+    dict
+        An array of that length for each of `OUTPUTS` [-].
+    """
+    known = inputs or list_inputs(deployment, point)
+    arrays = {n: find_input(known, n, "values").check(v) for n, v in values.items()}
+    size = max((array.size for array in arrays.values()), default=1)
+    for name, array in arrays.items():
+        if array.ndim > 1 or array.size not in (1, size):
+            expected = f"one number, or a list of {size} as the longest input"
+            raise InputError(name, f"shape {array.shape}", expected)
+    rate, names = arrays.get("acceptance_rate"), ("batch_size", "draft_length", "context_length")
+    given = point.acceptance_where_proposed(deployment)
+    outcome = evaluate_points(
+        _changed(deployment, arrays),
+        {n: arrays.get(n, np.asarray(float(getattr(point, n)))) for n in names},
+        given if rate is None else Acceptance(acceptance_rate=rate),
+        errors=_factors(deployment, arrays),
+        step_error=arrays.get("engine.error", 1.0),
+    )
+    return {name: np.full(size, getattr(outcome, name)) for name in OUTPUTS}
+
+
+def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deployment:
+    """Return the deployment with numbers of its records replaced by arrays."""
+    tree: dict[str, Any] = {"drafter": {}, "engine": {}, "hardware": {}, "kernels": {}}
+    for name, value in values.items():
+        path = f"drafter.{name}" if name in ("proposal_rate", "lookup_time") else name
+        if not name.endswith("error"):
+            *tables, field = path.split(".")
+            place = tree
+            for table in tables:
+                place = place.setdefault(table, {})
+            place[field] = value
+    d, fits = deployment, _with_leaves(deployment.kernels.fits, tree["kernels"])
+    return d.with_draws(
+        hardware=_with_leaves(d.hardware, tree["hardware"]),
+        overheads=_with_leaves(d.engine_overheads, tree["engine"]),
+        kernels=replace(d.kernels, fits=fits) if tree["kernels"] else d.kernels,
+        drafter=_with_leaves(d.drafter, tree["drafter"]),
+        routing_correlation=values.get("routing_correlation", d.routing_correlation),
+        popularity_spread=values.get("popularity_spread", d.popularity_spread),
+    )
+
+
+def _with_leaves(record: Any, changes: dict[str, Any]) -> Any:
+    """Return nested records and dicts with leaves replaced; arrays need no validation."""
+    if not changes:
+        return record
+    is_mapping = isinstance(record, Mapping)
+    new = dict(changes)
+    for name, change in changes.items():
+        if isinstance(change, dict):
+            new[name] = _with_leaves(record[name] if is_mapping else getattr(record, name), change)
+    if is_mapping:
+        return {**record, **new}
+    return unchecked(record, new) if isinstance(record, Record) else replace(record, **new)
+
+
+def _factors(deployment: Deployment, values: dict[str, FloatArray]) -> KernelErrors | None:
+    """Return the factors on kernels of each kind and on passes, if any was given."""
+    if not any(name.endswith("error") and name != "engine.error" for name in values):
+        return None
+
+    def of_kinds(error: str) -> dict[str, FloatArray]:
+        taken = {kind: deployment.kernels.kind_of_errors(kind) for kind in FITTED_KINDS}
+        return {k: values.get(f"kernels.{t}.{error}", np.ones(())) for k, t in taken.items()}
+
+    common = of_kinds("error")
+    apart = {kind: np.sqrt(ratio) for kind, ratio in of_kinds("verify_error").items()}
+    forward = {kind: common[kind] / apart[kind] for kind in common}
+    verify = {kind: common[kind] * apart[kind] for kind in common}
+    draft = common if deployment.engine.fit else of_kinds("draft_error")
+    sent = {MESSAGES: values.get(f"{MESSAGES}.error", np.ones(()))}
+    of_passes = forward | sent, verify | sent, draft | sent
+    return KernelErrors(*of_passes, values.get("deployment.error", 1.0))

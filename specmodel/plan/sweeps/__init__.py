@@ -1,0 +1,16 @@
+"""Sweeps over lists of any parameter, as a tidy table or written while they are computed."""
+
+from typing import TYPE_CHECKING
+
+from specmodel.core.base.fronts import front
+
+if TYPE_CHECKING:
+    from specmodel.plan.sweeps.files import (
+        MOST_IN_FRAME as MOST_IN_FRAME,
+        csv_chunks as csv_chunks,
+        sweep as sweep,
+        sweep_to_file as sweep_to_file,
+    )
+    from specmodel.plan.sweeps.plan import Plan as Plan, plan_sweep as plan_sweep
+
+__getattr__, __dir__ = front(__name__)

@@ -1,0 +1,263 @@
+"""Sweeps in memory, as text, and written: a folder of parts, or one file joined of them.
+
+Each part is written whole or not at all, and those that are there are skipped, so that a sweep that
+was killed goes on by the same call. Those of a CSV stand beside it, in ``NAME.csv.parts/``, until
+all are there and joined. Those of one Parquet file are its row groups, which are not kept: joining
+files would encode them once more, which takes three times as long.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from specmodel import __version__
+from specmodel.core.base.errors import InputError, import_extra
+from specmodel.core.base.files import followed, refusing, write_bytes
+from specmodel.core.prediction.columns import COLUMNS
+from specmodel.plan.sweeps.parameters import POINT_AXES
+from specmodel.plan.sweeps.plan import FIRST, Part, Plan, plan_sweep
+from specmodel.plan.sweeps.workers import results
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from distributed import Client
+
+CODED = {column.name: column.words for column in COLUMNS if column.words}
+"""Columns that hold places in a list of words."""
+
+MOST_IN_FRAME = 20_000_000
+"""Most points of a table in memory [-]."""
+
+_WHOLE = ".specmodel-whole"
+"""The one file, in the folder of its parts, until it gets its name."""
+_refusing = partial(refusing, argument="output", expected="a place that can be written, with room")
+
+
+def sweep(
+    axes: Mapping[str, Any],
+    *,
+    columns: Sequence[str] | None = None,
+    interval: bool = False,
+    skip_impossible: bool = False,
+    gpu_hour_price: float | None = None,
+    workers: int | None = None,
+    client: Client | str | None = None,
+) -> pd.DataFrame:
+    """Predict every combination of the axes.
+
+    Parameters
+    ----------
+    axes, columns, interval, skip_impossible, gpu_hour_price
+        As for `plan_sweep` [-].
+    workers, client
+        Threads, one for each core by default [-]; or in their place a Dask client, or the address
+        of a scheduler.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row a point, in the order of `Plan`; `attrs["skipped"]` says what was left out.
+
+    Examples
+    --------
+    >>> table = sweep({"target": "mixtral-8x7b", "hardware": ["h100_sxm", "h200_sxm"],
+    ...                "drafter": "ngram", "batch_size": [1, 16, 256], "draft_length": 3,
+    ...                "acceptance_rate": 0.5, "tensor_parallel": 2})
+    >>> len(table), list(table.columns[:4])
+    (6, ['target', 'drafter', 'hardware', 'engine'])
+    """
+    import pandas as pd
+
+    how: dict[str, Any] = {"columns": columns, "interval": interval}
+    how |= {"skip_impossible": skip_impossible, "gpu_hour_price": gpu_hour_price}
+    plan = plan_sweep(axes, **how)
+    if plan.num_points > MOST_IN_FRAME:
+        expected = f"at most {MOST_IN_FRAME:,} in a table: write more to a file"
+        raise InputError("num_points", plan.num_points, expected)
+    parts = results(plan.parts(), part_frame, workers, client)
+    frame: pd.DataFrame = pd.concat([frame for _, frame in parts], ignore_index=True)
+    frame.attrs["skipped"] = list(plan.skipped)
+    return frame
+
+
+def csv_chunks(
+    plan: Plan, *, workers: int | None = None, client: Client | str | None = None
+) -> Iterator[str]:
+    """Yield a sweep as CSV text while it is computed, a part at a time.
+
+    Parameters
+    ----------
+    plan, workers, client
+        The sweep; where it is computed, as for `sweep` [-].
+    """
+    parts = results(plan.parts(), csv_bytes, workers, client)
+    return (content.decode() for _, content in parts)
+
+
+def sweep_to_file(
+    plan: Plan,
+    output: str | Path,
+    *,
+    overwrite: bool = False,
+    workers: int | None = None,
+    client: Client | str | None = None,
+    progress: Callable[[int], object] = lambda done: None,
+) -> int:
+    """Compute a sweep of any size and write it while it is computed, in float32.
+
+    However it ends, the parts of a CSV or a folder that were written are whole and stay, and the
+    same sweep goes on from them. One Parquet file is written at one go: take a folder for a sweep
+    of hours.
+
+    Parameters
+    ----------
+    plan, output, overwrite
+        The sweep; NAME.csv or NAME.parquet for one file, NAME/ for a folder of Parquet parts;
+        whether an older file may be replaced, that to which a link leads, and parts of another
+        sweep, in a folder that holds nothing but parts.
+    workers, client
+        As for `sweep` [-].
+    progress
+        Called with the number of points that were there, and then of each part that is done [-].
+
+    Returns
+    -------
+    int
+        Points that were there already [-].
+    """
+    is_folder, path = str(output).endswith(("/", os.sep)), Path(output)
+    kind = "/" if is_folder else path.suffix
+    if kind not in _FORMS or path.name in ("", ".."):
+        expected = "NAME.csv, NAME.parquet, or a folder NAME/ for parts"
+        raise InputError("output", str(output), expected)
+    if kind != ".csv":
+        import_extra("pyarrow.parquet", "sweeps", "output", str(output), "NAME.csv, or for Parquet")
+    with _refusing(output):
+        path = path if is_folder else followed(path)
+        folder = path if is_folder else path.with_name(f"{path.name}.parts")
+        is_taken = folder.is_symlink() or folder.is_file()
+        if is_taken or (path != folder and path.exists() and not (overwrite and path.is_file())):
+            raise InputError("output", str(path), "another name, or `overwrite` of a file")
+        folder.mkdir(exist_ok=True)
+        _clear(folder, plan.identity, overwrite=overwrite)
+    whole, suffix, writer = folder / _WHOLE, kind if kind == ".csv" else ".parquet", None
+    there = {file.stem for file in folder.iterdir()}
+    kept = sum(part.num_points for part in plan.parts() if part.name in there) if there else 0
+    missing = (part for part in plan.parts() if part.name not in there)
+    try:
+        progress(kept)
+        with ExitStack() as opened, _refusing(output):
+            for part, content in results(missing, _FORMS[kind], workers, client):
+                if kind == ".parquet":
+                    writer = writer or opened.enter_context(_parquet_writer(whole, content.schema))
+                    writer.write_table(content)
+                else:
+                    write_bytes(folder / f"{part.name}{suffix}", content)
+                progress(part.num_points)
+        with _refusing(output):
+            if kind == ".csv":
+                with whole.open("wb") as joined:
+                    for part in plan.parts():
+                        joined.write((folder / f"{part.name}.csv").read_bytes())
+            if not is_folder:
+                whole.replace(path)
+                shutil.rmtree(folder)
+    finally:
+        whole.unlink(missing_ok=True)
+        with suppress(OSError):
+            folder.rmdir()  # which has parts, or is gone
+    return kept
+
+
+def _clear(folder: Path, identity: str, *, overwrite: bool) -> None:
+    """Remove what is not whole and, to be replaced, parts of another sweep; refuse all else."""
+    others = [file for file in folder.iterdir() if not file.match(f"part-*-{identity}.*")]
+    stale = (".specmodel-*", "part-*") if overwrite else (".specmodel-*",)
+    if not all(any(map(file.match, stale)) for file in others):
+        expected = f"a folder for parts of this sweep by specmodel {__version__} alone; another"
+        raise InputError("output", str(folder), f"{expected} name, or `overwrite` of parts")
+    for file in others:
+        file.unlink()
+
+
+def part_columns(part: Part, dtype: type[np.floating[Any]]) -> dict[str, Any]:
+    """Return labels and columns of a part flat; words are places in `CODED` or `Part.words`."""
+    prediction, columns = part.predict(), dict[str, Any]()
+    for name, value in part.labels.items():
+        words = part.words.get(name)
+        short = np.min_scalar_type(-len(words)) if words else None
+        columns[name] = np.full(part.num_points, words.index(value) if words else value, short)
+    for name in part.columns:
+        values = part.column(prediction, name)
+        kind: Any = bool if values.dtype == bool else dtype
+        kind = np.int32 if name in POINT_AXES else np.int8 if name in CODED else kind
+        every = np.broadcast_to(values, prediction.evaluation.shape)
+        columns[name] = every.astype(kind, order="C").ravel()
+    return columns
+
+
+def part_frame(part: Part, dtype: type[np.floating[Any]] = np.float64) -> pd.DataFrame:
+    """Compute a part as a tidy table, words as categories."""
+    import pandas as pd
+
+    columns, words = part_columns(part, dtype), {**part.words, **CODED}
+    for name in columns.keys() & words:
+        columns[name] = pd.Categorical.from_codes(columns[name], pd.Index(words[name]))
+    return pd.DataFrame(columns, copy=False)
+
+
+def csv_bytes(part: Part) -> bytes:
+    """Compute a part as lines of CSV, in float32; the first part has the header."""
+    header, frame = part.name.startswith(FIRST), part_frame(part, np.float32)
+    return str(frame.to_csv(index=False, header=header, lineterminator="\n")).encode()
+
+
+def arrow_table(part: Part) -> Any:
+    """Compute a part as an Arrow table: float32, words and labels as dictionaries."""
+    import pyarrow as pa
+
+    words, arrays = {**part.words, **CODED}, dict[str, Any]()
+    for name, column in part_columns(part, np.float32).items():
+        # `pa.array` would import pandas
+        bits = np.packbits(column, bitorder="little") if column.dtype == bool else column
+        buffers, kind = [None, pa.py_buffer(bits)], pa.from_numpy_dtype(column.dtype)
+        arrays[name] = pa.Array.from_buffers(kind, len(column), buffers)
+        if name in words:
+            known = pa.lib.StringBuilder()
+            known.append_values(words[name])
+            arrays[name] = pa.DictionaryArray.from_arrays(arrays[name], known.finish(), safe=False)
+    # columns declared to have no nulls are encoded in half the time
+    fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
+    return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
+
+
+def parquet_bytes(part: Part) -> bytes:
+    """Compute a part as a Parquet file."""
+    table, file = arrow_table(part), BytesIO()
+    with _parquet_writer(file, table.schema) as writer:
+        writer.write_table(table)
+    return file.getvalue()
+
+
+def _parquet_writer(file: Any, schema: Any) -> Any:
+    """Return what writes tables as Parquet, with statistics of all but float32, whose take long."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    how: dict[str, Any] = {"compression": "lz4", "write_batch_size": 2**16}
+    how["use_dictionary"] = [f.name for f in schema if pa.types.is_dictionary(f.type)]
+    how["write_statistics"] = [f.name for f in schema if f.type != pa.float32()]
+    return pq.ParquetWriter(file, schema, **how)
+
+
+_FORMS: dict[str, Any] = {"/": parquet_bytes, ".csv": csv_bytes, ".parquet": arrow_table}
+"""What computes a part for each kind of output, importable where the workers are."""

@@ -1,0 +1,127 @@
+"""Where pieces of work are computed: threads or processes of this machine, or a Dask cluster."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from itertools import islice
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from specmodel import __version__
+from specmodel.core.base.errors import InputError, import_extra
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_Workers: TypeAlias = tuple[Callable[..., Any], int]
+"""What starts a function on an argument and returns its future, and how many run at once [-]."""
+
+PATIENCE = 10
+"""Seconds that a scheduler may take to answer [s]."""
+
+WORKER_TIMEOUT = 60.0
+"""Seconds that a scheduler may take to get a worker [s]."""
+
+
+def results(
+    items: Iterable[Any],
+    function: Callable[[Any], Any],
+    workers: int | None = None,
+    client: Client | str | None = None,
+    *,
+    processes: bool = False,
+) -> Iterator[tuple[Any, Any]]:
+    """Give each item with its result, in order, with two in work or waiting for each worker.
+
+    On the cluster that is named, or else in threads or `processes`, by default one for each core; a
+    single process is this one.
+    """
+    if client is not None and workers is not None:
+        raise InputError("workers", workers, "none with a scheduler, which has its own")
+    if processes and workers == 1:
+        yield from ((item, function(item)) for item in items)
+        return
+    # Dask's own map and as_completed would hold every part of the sweep at once
+    pool = _pool(workers, processes=processes) if client is None else _cluster(client)
+    with pool as (submit, at_once):
+        started = ((item, submit(function, item)) for item in items)
+        waiting = deque(islice(started, 2 * at_once))
+        try:
+            while waiting:
+                item, future = waiting.popleft()
+                yield item, future.result()
+                waiting.extend(islice(started, 1))
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+
+@contextmanager
+def _pool(workers: int | None, *, processes: bool) -> Iterator[_Workers]:
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS and Windows
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    count = cores if workers is None else workers
+    if count < 1:
+        raise InputError("workers", count, "at least 1")
+    how: dict[str, Any] = {"mp_context": get_context("spawn"), "initializer": _end_quietly}
+    try:
+        # NumPy and Arrow let threads run at the same time
+        kind: Any = partial(ProcessPoolExecutor, **how) if processes else ThreadPoolExecutor
+        with kind(count) as pool:
+            yield pool.submit, count
+    except BrokenProcessPool:
+        expected = "fewer workers, or more memory: one ended before its work was done"
+        raise InputError("workers", count, expected) from None
+
+
+def _end_quietly() -> None:
+    """Let Ctrl-C end a process without a traceback, unless it is ignored."""
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def _cluster(client: Client | str) -> Iterator[_Workers]:
+    """Give the workers of a Dask cluster, by a client or the address of a scheduler."""
+    dask = import_extra("distributed", "dask", "scheduler", str(client), "none, or first")
+    address = str(getattr(getattr(client, "scheduler", None), "address", client))
+    lost = CancelledError, OSError, ImportError, dask.KilledWorker, dask.client.ClosedClientError
+    try:
+        with _connected(client) if isinstance(client, str) else nullcontext(client) as opened:
+            opened.wait_for_workers(1, timeout=WORKER_TIMEOUT)
+            if others := {*opened.run(installed_version).values()} - {__version__}:
+                raise ImportError(f"there is {', '.join(others)}")
+            yield partial(opened.submit, pure=False), sum(opened.nthreads().values())
+    except lost as error:
+        reason = str(error).partition("\n")[0] or "no answer"
+        expected = f"a Dask scheduler that stays up, with workers that have specmodel {__version__}"
+        raise InputError("scheduler", address, f"{expected} ({reason})") from error
+
+
+def _connected(address: str) -> Client:
+    """Return a client, with the certificates of Dask's configuration."""
+    from distributed import Client
+    from distributed.comm.addressing import get_address_host_port
+
+    try:
+        get_address_host_port(address)  # a client would fail half open on a malformed address
+        return Client(address, timeout=PATIENCE)
+    except (OSError, TypeError, ValueError) as error:  # a TypeError where certificates lack
+        reason = str(error)
+    # A client that failed waits for the lock of Dask's loops when it is collected. If that happened
+    # while another loop starts, both would wait for ever: it is collected here.
+    gc.collect()
+    raise OSError(reason)
+
+
+def installed_version() -> str:
+    """Return the version of this package where it is called."""
+    return __version__
