@@ -107,8 +107,8 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
     policy
         ``none``, ``fixed:K``, ``best-fixed``, ``oracle``, ``table:FILE``,
         ``table:1-16=3:17-64=2`` or ``below:64:3`` (by batch size), ``cascade``, ``goodput``,
-        ``sglang``, ``bandit``, or ``my_module:MyPolicy``, each with settings such as
-        ``:max_trials=3``; or a class or function that makes a policy (`policy_maker`).
+        ``sglang``, or ``my_module:MyPolicy``, each with settings such as ``:max_trials=3``; or a
+        class or function that makes a policy (`policy_maker`).
     folder
         Folder searched first for ``my_module``, only during the import.
     """
