@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
-from specmodel.core.base.units import check
+from specmodel.core.base.units import FloatArray, check
 from specmodel.simulate.capacity import NOTHING, Capacity, Load, Targets, load_of, search, widened
-from specmodel.simulate.closed_forms import LoadCurves, chain_state
 from specmodel.simulate.machine_code import is_worth_compiling
 from specmodel.simulate.outcome import WARM_UP, Run
 from specmodel.simulate.requests import ASKED, LENGTHS, Arrivals, Lengths, Requests, cut
 from specmodel.simulate.sampling import stream
 from specmodel.simulate.service import Service
+from specmodel.simulate.state import BY_BATCH
+from specmodel.simulate.steady import mean_running, steady_times
 from specmodel.simulate.study import Study
 
 RESIDENCES = 20
@@ -65,7 +66,7 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return {}
 
     @cached_property
-    def _servers(self) -> dict[str, tuple[Service, LoadCurves]]:
+    def _servers(self) -> dict[str, tuple[Service, FloatArray]]:
         return {}
 
     @cached_property
@@ -78,28 +79,28 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     def load(self, name: str, rate: float) -> Load:
         """Return the `Load` of policy `name` at a rate [request/s]."""
-        service, curves = self.server(name)
-        slowest = float(curves.tpot.max())
-        residences = RESIDENCES / 4 if self.is_coarse else RESIDENCES
+        service, (_, tpot, stays) = self.server(name)
         # a run lasts for those that run at a rate, more near the largest one, where queues settle
         # slowly, and at most as if each took as long as on a full server; targets do not matter, so
         # that they do not decide what is drawn
-        state, present = chain_state(curves, rate), rate * curves.residence.max()
-        if rate < state.largest_rate:
-            present = min(state.running / (1 - rate / state.largest_rate), present)
+        leaves, present = np.arange(1, len(stays) + 1) / stays, rate * stays.max()
+        if rate < leaves.max():
+            running = mean_running(leaves, rate)
+            present = min(running / (1 - rate / leaves.max()), present)
+        residences = RESIDENCES / 4 if self.is_coarse else RESIDENCES
         lasts = np.ceil(residences * float(present))
         measured = min(int(max(self.study.num_requests, lasts)), _MOST_REQUESTS)
         first = int(WARM_UP * measured)
         own = slice(first, first + measured)
         with ThreadPoolExecutor(self.replications) as pool:
-            run = partial(self._run, service, rate, own.stop, slowest)
+            run = partial(self._run, service, rate, own.stop, float(tpot.max()))
             runs = list(pool.map(run, range(self.replications)))
         return load_of(rate, runs, own, self.targets, self.study.first_token_time)
 
     def alone(self, name: str) -> tuple[float, float]:
         """Return TTFT and TPOT that the target share of requests stays within when alone [s]."""
-        service, curves = self.server(name)
-        run = self._run(service, 1e-5 / curves.residence[0], _ALONE, 0.0, 0)
+        service, (*_, stays) = self.server(name)
+        run = self._run(service, 1e-5 / stays[0], _ALONE, 0.0, 0)
         share = self.targets.attainment
         ttft, tpot = (float(np.quantile(times[:_ALONE], share)) for times in (run.ttft, run.tpot))
         return ttft + self.study.first_token_time, tpot
@@ -113,18 +114,16 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         if self.targets.slowness(ttft - added, tpot, added)[0] > 1:
             return NOTHING
 
-        service, curves = self.server(name)
+        service, (first, each, stays) = self.server(name)
 
         def try_rate(rate: float) -> Load:
             progress(1)
             return self.load(name, rate)
 
-        # about the capacity, from the means of the closed form
-        rates = np.geomspace(1e-3, curves.limit, 400) / curves.residence[0]
-        state = chain_state(curves, rates)
-        meets = state.tpot <= (self.targets.tpot or np.inf)
-        meets &= state.ttft + added <= (self.targets.ttft or np.inf)
-        start = 0.6 * float(rates[meets].max(initial=rates[0]))
+        # somewhat below where a steady batch no longer meets them
+        meets = self.targets.slowness(first, each, added) <= 1
+        leaves = np.arange(1, len(stays) + 1) / stays
+        start = 0.6 * float(leaves[meets].max(initial=leaves[0]))
         found = search(try_rate, self.targets.attainment, start)
         if found.met is None or self.study.deployment.kernels.record is None:
             return found
@@ -134,15 +133,17 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         ends = self.study.error_factors([running], [drafted * is_drafting])["tpot"][:, 0]
         return widened(found, try_rate, (float(ends.min()), float(ends.max())))
 
-    def server(self, name: str) -> tuple[Service, LoadCurves]:
-        """Return the server of a policy, and its times by the number of running requests.
+    def server(self, name: str) -> tuple[Service, FloatArray]:
+        """Return the server of a policy, and its steady times, as `steady_times` has them.
 
         For a policy that learns, these are the times without drafts.
         """
         if name not in self._servers:
-            curves = self.study.curves(name) or self.study.curves("none")
-            assert curves is not None  # noqa: S101 - none learns nothing
-            self._servers[name] = self.study.service(name), curves
+            service = self.study.service(name)
+            is_settled = service.drafts.kind == BY_BATCH and not service.drafts.survival
+            steady = service if is_settled else self.study.service("none")
+            typical, accepted = self.study.typical, self.study.accepted
+            self._servers[name] = service, steady_times(steady, typical, accepted)
         return self._servers[name]
 
     def _requests(self, replication: int, rate: float, count: int, tpot: float) -> Requests:

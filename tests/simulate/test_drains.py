@@ -49,7 +49,6 @@ def test_a_shared_prefix_is_held_once_by_those_that_run():
     asked |= {"policy": "none", "changes": MEMORY, "shared_prefix": 8000}
     (row,) = load(**WHERE, **asked).rows
     assert row["running"] > 25  # of which 13 fit, if each held its whole prompt
-    assert row["running_closed"] == pytest.approx(row["running"], rel=0.25)
 
 
 @pytest.mark.parametrize("servers", [1, 3])
