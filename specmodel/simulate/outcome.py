@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from specmodel.core.base.units import FloatArray
 from specmodel.simulate.requests import Requests
-from specmodel.simulate.state import Limits, State
+from specmodel.simulate.state import State
 
 EDGES = np.concatenate([[0.0], np.geomspace(1e-4, 100.0, 240)])
 """Lower ends of the bins of the histogram of intervals between chunks of tokens [s]."""
@@ -41,8 +41,6 @@ class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         Of the server at the end.
     log
         The first steps, as many as were asked for, with the fields of `Step`.
-    limits
-        What the scheduler and the memory allowed.
     """
 
     requests: Requests
@@ -57,7 +55,6 @@ class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     drafted_per_step: float
     state: State
     log: NDArray[Any]
-    limits: Limits
 
     @cached_property
     def ttft(self) -> FloatArray:

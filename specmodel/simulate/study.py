@@ -20,7 +20,7 @@ from specmodel.core.prediction.table import seconds
 from specmodel.simulate.accepted import over_all_steps
 from specmodel.simulate.capacity import Targets
 from specmodel.simulate.choices import VERIFICATION
-from specmodel.simulate.disaggregated import disaggregated
+from specmodel.simulate.disaggregated import DisaggregatedPrefill
 from specmodel.simulate.drafting import drafting, verifying
 from specmodel.simulate.limits import usual_scheduler
 from specmodel.simulate.machine_code import is_worth_compiling
@@ -137,7 +137,7 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @property
     def prefill_told(self) -> str:
         """What disaggregated prefill adds, in words."""
-        apart = disaggregated(self.deployment, self.prefill_servers)
+        apart = DisaggregatedPrefill(servers=self.prefill_servers, deployment=self.deployment)
         sent = seconds(float(apart.transfer_time(self.typical).mean()))
         gpus = self.num_gpus - self.deployment.layout.num_gpus
         return f"{gpus} more GPUs prefill, and send on a prompt's cache in {sent} on average"
@@ -198,8 +198,10 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
                 context=context,
                 state=self.policy_state,
             )
-        loaded = self.deployment if drafts.max_draft_length else self.plain
-        prefill = disaggregated(loaded, self.prefill_servers) if self.prefill_servers else None
+        prefill = None
+        if servers := self.prefill_servers:
+            loaded = self.deployment if drafts.max_draft_length else self.plain
+            prefill = DisaggregatedPrefill(servers=servers, deployment=loaded)
         return replace(
             service,
             times=times,

