@@ -102,9 +102,8 @@ class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         waits = (self.started - self.requests.arrival_time)[self.measured]
         means = np.array([part.mean() for part in np.array_split(waits, BATCHES)])
         at = np.linspace(-0.5, 0.5, BATCHES)
-        slope = float((at * means).sum() / (at * at).sum())
-        rest = means - means.mean() - slope * at
-        return slope, float(np.sqrt((rest**2).sum() / (BATCHES - 2) / (at * at).sum()))
+        (slope, _), covariance = np.polyfit(at, means, 1, cov=True)
+        return float(slope), float(np.sqrt(covariance[0, 0]))
 
     @property
     def is_steady(self) -> bool:

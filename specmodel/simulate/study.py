@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 from specmodel.core.algebra.acceptance import Acceptance, acceptance_from_lengths
 from specmodel.core.algebra.money import cost_per_million_tokens
 from specmodel.core.base.notes import Note
-from specmodel.core.base.units import LARGEST_PRICE, FloatArray, check
+from specmodel.core.base.units import FloatArray
 from specmodel.core.cost.deployment import NO_DRAFTER, Deployment
 from specmodel.core.machines.engine import first_token_constants
 from specmodel.core.prediction.cautions import beyond_contexts
@@ -261,7 +261,6 @@ def under_load(
         Price of a GPU for an hour, where costs are wanted [-]; what is told after each run that one
         more is done [-].
     """
-    check("gpu_hour_price", gpu_hour_price or 0.0, minimum=0, maximum=LARGEST_PRICE)
     wanted = Targets(ttft=targets[0], tpot=targets[1]) if targets != (None, None) else None
     rows, runs = [], len(arrivals) * len(policies)
     compiled = is_worth_compiling(runs * float(study.typical.output_tokens.sum()))
