@@ -99,6 +99,9 @@ def read_trace(path: str | Path) -> Trace:
         requests.append(check_request({name: row[name] for name in columns}, longest, where))
         positions += len(requests[-1][0])
         check_positions(positions, where)
+    if header is not None and len(requests) != header.num_requests:
+        expected = f"num_requests = {header.num_requests}, as in its header"
+        raise InputError(name, f"{len(requests)} requests", expected)
     counted = dict(zip(columns, map(np.concatenate, zip(*requests, strict=True)), strict=True))
     metadata = dict(header.metadata) if header else {}
     if header is None:
@@ -106,9 +109,6 @@ def read_trace(path: str | Path) -> Trace:
         _columns_at(columns, longest, name)
         if PROPOSED not in columns:
             metadata[TAKEN] = f"drafts of {longest} tokens at each position"
-    elif len(requests) != header.num_requests:
-        expected = f"num_requests = {header.num_requests}, as in its header"
-        raise InputError(name, f"{len(requests)} requests", expected)
     return Trace(
         proposed_tokens=counted.get(PROPOSED, np.full(positions, longest, np.uint8)),
         accepted_tokens=counted[ACCEPTED],
