@@ -1,11 +1,16 @@
-"""The policies of the package that learn, by name."""
+"""The policies of the package that learn, by name: those of the modules of this folder."""
 
-from specmodel.simulate.policies.cascade import Cascade
-from specmodel.simulate.policies.goodput import Goodput
+from importlib import import_module
+from pkgutil import iter_modules
+
+from specmodel.simulate import policies
 from specmodel.simulate.policies.policy import LearningPolicy
-from specmodel.simulate.policies.sglang import AdaptiveSteps
 
 KNOWN: dict[str, type[LearningPolicy]] = {
-    kind.name: kind for kind in (Cascade, Goodput, AdaptiveSteps)
+    kind.name: kind
+    for module in iter_modules(policies.__path__)
+    if module.name != "known"
+    for kind in vars(import_module(f"{policies.__name__}.{module.name}")).values()
+    if isinstance(kind, type) and issubclass(kind, LearningPolicy) and "name" in vars(kind)
 }
 """Their classes."""
