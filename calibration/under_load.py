@@ -39,9 +39,9 @@ from specmodel.simulate.outcome import Run
 from specmodel.simulate.requests import WORKLOADS, Arrivals, Lengths, Requests, draw_requests
 from specmodel.simulate.service import prepare
 from specmodel.simulate.state import Engine
-from specmodel.simulate.steady import steady_times
 from specmodel.simulate.study import Study
 from specmodel.simulate.times import mixed_step_time
+from specmodel.simulate.trial import steady_times
 
 RESULTS = Path(__file__).parent / "results"
 CASES: dict[str, tuple[dict[str, Any], str]] = {

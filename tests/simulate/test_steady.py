@@ -11,7 +11,7 @@ from specmodel.simulate import Arrivals, Lengths, draw_requests, prepare
 from specmodel.simulate.drafting import scheduled
 from specmodel.simulate.limits import usual_scheduler
 from specmodel.simulate.requests import WORKLOADS
-from specmodel.simulate.steady import mean_running, steady_times
+from specmodel.simulate.trial import mean_running, steady_times
 
 
 @pytest.mark.parametrize("limit", [1, 3, 10])
