@@ -19,13 +19,11 @@ import numpy as np
 import pandas as pd
 from msgspec.structs import replace
 
-from fluid import fluid_state
 from real_judge import drafter_named
 from specmodel.core.algebra.acceptance import Acceptance
 from specmodel.core.base.files import write_text
 from specmodel.core.cost.deploying import deploy
 from specmodel.simulate.capacity import Capacity, Targets
-from specmodel.simulate.closed_forms import chain_state
 from specmodel.simulate.outcome import COOL_DOWN, WARM_UP
 from specmodel.simulate.requests import Arrivals, Lengths, Requests
 from specmodel.simulate.study import Study
@@ -116,28 +114,22 @@ def added_time(folder: Path, case: Study, draft_length: int) -> float:
 
 
 def judge(folder: Path) -> pd.DataFrame:
-    """Return each run beside what is predicted of it: simulated, by the chain and by the root."""
+    """Return each run beside what is predicted of it: as simulated."""
     asked, found = pd.read_csv(folder / "requests.csv"), []
     cases = {int(length): study(folder, int(length)) for length in asked["draft_length"].unique()}
     added = {length: added_time(folder, case, length) for length, case in cases.items()}
     for key, rows in asked.groupby(RUN):
         run: dict[str, Any] = dict(zip(RUN, key, strict=True))
-        length, rate = int(run["draft_length"]), float(run["request_rate"])
+        length = int(run["draft_length"])
         rows = rows.sort_values("arrival_time", ignore_index=True)
         case, requests = cases[length], requests_of(rows)
         drawn = [statistics(own) for _, own in simulated(case, length, requests).groupby("draw")]
         tpot, ttft = np.mean(drawn, axis=0)
-        curves = case.curves(policy_of(length))
-        assert curves is not None  # noqa: S101 - a fixed length has them
-        chain, root = (f(curves, rate) for f in (chain_state, fluid_state))
         measured = statistics(rows)
-        closed = {"tpot_chain": float(chain.tpot), "tpot_root": float(root.tpot)}
         found.append(
             run
             | {"tpot": measured[0], "tpot_simulated": tpot}
-            | closed
-            | {"ttft": measured[1], "ttft_simulated": ttft, "ttft_chain": float(chain.ttft)}
-            | {"ttft_added": ttft + added[length]}
+            | {"ttft": measured[1], "ttft_simulated": ttft, "ttft_added": ttft + added[length]}
         )
     return pd.DataFrame(found)
 

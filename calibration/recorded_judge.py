@@ -38,10 +38,10 @@ DEPLOYMENTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 POLICIES = (
     "none", *(f"fixed:{length}" for length in range(1, 8)), "cascade", "cascade:backoff_factor=1",
-    "goodput", "sglang", "bandit",
+    "goodput", "sglang",
 )  # fmt: skip
 SHOWN = ("none", "fixed:1", "fixed:3", "fixed:7", "best-fixed", "cascade", "goodput", "sglang",
-         "bandit", "oracle")  # fmt: skip
+         "oracle")  # fmt: skip
 KEPT = ("policy", "requests", "speedup", "mean_speedup", "speedup_p5", "worst_speedup",
         "worst_request", "tokens_per_step", "test_share", "regret")  # fmt: skip
 CONTEXT, LONGEST = 1024, 7

@@ -1,15 +1,13 @@
-"""The simulator of serving beside its program, beside published loads, and in a figure.
+"""The simulator of serving beside its program, and beside published loads.
 
 Usage: python calibration/under_load.py WHAT [FILE], WHAT being one of
 
     table         step times as tabulated beside the program's, of logged mixed steps
     speed         request-steps a second with 64 slots, with numba and without, and memory
-    forms         closed forms beside the simulator, up to 0.8 of what is carried
     open          published open loads (results/open_loads.csv): TPOT and TTFT, nothing fitted
     pairs         published throughput with and without drafts (results/closed_loads.csv)
     closed FILE   a table of measured engines, as `specmodel fit check --serving` takes it, each row
                   as a closed loop of its users
-    figure FILE   four deployments over rate: plain, best fixed and scheduled, to a PNG
 """
 
 import argparse
@@ -24,7 +22,6 @@ import pandas as pd
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fluid import fluid_state
 from specmodel.calibrate.fit.measured import judge_serving, read_serving
 from specmodel.calibrate.fit.measured.judge import first_token_time
 from specmodel.core.algebra.acceptance import Acceptance
@@ -36,8 +33,7 @@ from specmodel.core.layers.batch import sequence_group
 from specmodel.core.machines.engine import first_token_constants
 from specmodel.core.prediction.decoding import decode_deployed
 from specmodel.simulate import loop
-from specmodel.simulate.closed_forms import LoadCurves, chain_state
-from specmodel.simulate.drafting import fixed
+from specmodel.simulate.drafting import scheduled
 from specmodel.simulate.limits import Scheduler, usual_scheduler
 from specmodel.simulate.outcome import Run
 from specmodel.simulate.requests import WORKLOADS, Arrivals, Lengths, Requests, draw_requests
@@ -45,6 +41,7 @@ from specmodel.simulate.service import prepare
 from specmodel.simulate.state import Engine
 from specmodel.simulate.study import Study
 from specmodel.simulate.times import mixed_step_time
+from specmodel.simulate.trial import steady_times
 
 RESULTS = Path(__file__).parent / "results"
 CASES: dict[str, tuple[dict[str, Any], str]] = {
@@ -66,7 +63,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         "glm-5.2-mtp",
     ),
 }
-"""Deployments of the figure, and whose acceptance they take."""
+"""Deployments, and whose acceptance they take."""
 
 
 def case(name: str, count: int, longest: int = 3, seed: int = 0, work: str = "chat") -> Study:
@@ -153,7 +150,10 @@ def table_error(study: Study, step: Step) -> float:
 
 def speed() -> None:
     deployment, _ = deploy(**CASES["Qwen3-30B-A3B, H100"][0])
-    options: dict[str, Any] = {"drafts": fixed(3), "acceptance": Acceptance(acceptance_rate=0.7)}
+    options: dict[str, Any] = {
+        "drafts": scheduled([3]),
+        "acceptance": Acceptance(acceptance_rate=0.7),
+    }
     scheduler = Scheduler(max_running=64, reserved_tokens=3)
     for compiled, count in ((False, 300), (True, 50_000)):
         requests = draw_requests(Arrivals(users=64), WORKLOADS["chat"], count, 1)
@@ -172,20 +172,6 @@ def speed() -> None:
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     told = f"{run.requests.count} requests, {run.state.request_steps} request-steps"
     print(f"{told}: {most:.0f} MB at most")
-
-
-def forms() -> None:
-    for name, work in [(name, "chat") for name in CASES] + [(next(iter(CASES)), "summaries")]:
-        for policy in ("none", "fixed:3"):
-            study = case(name, 10_000, work=work)
-            curves, top = _curves(study, policy), _carries(study, policy)
-            told = []
-            for share in (0.1, 0.3, 0.5, 0.7, 0.8):
-                run = study.run(policy, Arrivals(request_rate=share * top), compiled=True)
-                chain, root = (f(curves, share * top) for f in (chain_state, fluid_state))
-                errors = [100 * (float(s.tpot) / run.mean_tpot - 1) for s in (chain, root)]
-                told.append(f"{share:g}: {errors[0]:+.1f} {errors[1]:+.1f}")
-            print(f"{name}, {work}, {policy}: TPOT by chain and root [%] at {'; '.join(told)}")
 
 
 def open_loads() -> None:
@@ -228,7 +214,7 @@ def _open(deployment: Any, row: Any) -> Run:
     )
     acceptance = _lengthened(load_acceptance(row["target"], "eagle3")) if length else None
     service = prepare(deployment, scheduler, requests, length)
-    return replace(service, drafts=fixed(length), acceptance=acceptance).run(requests)
+    return replace(service, drafts=scheduled([length]), acceptance=acceptance).run(requests)
 
 
 def pairs() -> None:
@@ -332,77 +318,21 @@ def _closed_rows(rows: Any) -> Iterator[dict[str, Any]]:
         }
 
 
-def figure(path: str) -> None:
-    """Draw running batch, TPOT and TTFT over rate, simulated and in closed form."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    shown, axes = plt.subplots(3, len(CASES), figsize=(15, 8.5), sharex="col")
-    for column, name in zip(axes.T, CASES, strict=True):
-        study = case(name, 4000, longest=5 if "V3.2" not in name else 3)
-        lengths = range(1, study.max_draft_length + 1)
-        carried = [_carries(study, f"fixed:{k}") for k in lengths]
-        best = lengths[int(np.argmax(carried))]
-        policies = {"plain": "none", f"best fixed ({best})": f"fixed:{best}"}
-        policies |= {"scheduled": "schedule"}
-        tops = {policy: _carries(study, policy) for policy in policies.values()}
-        rates = np.geomspace(0.03, 0.9, 8) * max(tops.values())
-        for colour, (label, policy) in zip(("C7", "C0", "C1"), policies.items(), strict=True):
-            own = rates[rates < 0.97 * tops[policy]]
-            runs = [study.run(policy, Arrivals(request_rate=rate), compiled=True) for rate in own]
-            kept = [(rate, run) for rate, run in zip(own, runs, strict=True) if run.is_steady]
-            fine = np.geomspace(rates[0], 0.97 * tops[policy], 60)
-            state = chain_state(_curves(study, policy), fine)
-            lines = (state.running, 1e3 * state.tpot, 1e3 * state.ttft)
-            points = [
-                (r.running, 1e3 * r.mean_tpot, 1e3 * r.ttft[r.measured].mean()) for _, r in kept
-            ]
-            for ax, line, values in zip(column, lines, zip(*points, strict=True), strict=True):
-                ax.plot(fine, line, color=colour, lw=1.2, ls="--" if policy == "schedule" else "-")
-                ax.plot([rate for rate, _ in kept], values, "o", color=colour, ms=4,
-                        mfc="none" if policy == "schedule" else colour, label=label)  # fmt: skip
-        for ax in column:
-            ax.set_xscale("log")
-            ax.set_yscale("log")
-            ax.grid(visible=True, alpha=0.3)
-        column[0].set_title(name.replace(" (", "\n("), fontsize=9)
-        column[0].legend(fontsize=8)
-        column[-1].set_xlabel("requests a second")
-    for ax, label in zip(
-        axes[:, 0], ("running requests", "TPOT [ms]", "TTFT [ms], passes alone"), strict=True
-    ):
-        ax.set_ylabel(label)
-    shown.suptitle(
-        "Chat lengths, vLLM; points simulated, lines in closed form (dashed: scheduled)",
-        fontsize=10,
-    )
-    shown.tight_layout()
-    shown.savefig(path, dpi=110)
-
-
 def _carries(study: Study, policy: str) -> float:
-    """Return the largest rate that a policy carries in closed form [request/s]."""
-    return chain_state(_curves(study, policy), 1e-3).largest_rate
-
-
-def _curves(study: Study, policy: str) -> LoadCurves:
-    found = study.curves(policy)
-    assert found is not None  # noqa: S101 - policies here are by batch
-    return found
+    """Return about the largest rate that a policy carries [request/s]."""
+    stays = steady_times(study.service(policy), study.typical, study.accepted)[2]
+    return float((np.arange(1, len(stays) + 1) / stays).max())
 
 
 def main() -> None:
     commands: dict[str, Callable[..., None]] = {
-        "table": table, "speed": speed, "forms": forms, "open": open_loads, "pairs": pairs,
-        "closed": closed, "figure": figure,
+        "table": table, "speed": speed, "open": open_loads, "pairs": pairs, "closed": closed,
     }  # fmt: skip
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=commands)
-    parser.add_argument("file", nargs="?", help="of closed and figure")
+    parser.add_argument("file", nargs="?", help="of closed")
     options = parser.parse_args()
-    if (options.file is None) == (options.what in ("closed", "figure")):
+    if (options.file is None) == (options.what == "closed"):
         parser.error(f"{options.what} takes {'no file' if options.file else 'a file'}")
     commands[options.what](*([options.file] if options.file else []))
 

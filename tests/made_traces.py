@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from specmodel.simulate.traces import AcceptanceProcess, Trace
-from specmodel.simulate.traces.record import COLUMNS, check_request, collect_trace
+from specmodel.simulate.traces.record import COLUMNS, check_request
 
 
 def iid_process(acceptance_rate: float, max_draft_length: int = 20) -> AcceptanceProcess:
@@ -31,4 +31,11 @@ def make_trace(
         check_request(dict(zip(COLUMNS, counts, strict=True)), max_draft_length, "request")
         for counts in zip(proposed_tokens, accepted_tokens, strict=True)
     ]
-    return collect_trace(requests, max_draft_length, metadata or {})
+    proposed, accepted = map(np.concatenate, zip(*requests, strict=True))
+    return Trace(
+        proposed_tokens=proposed,
+        accepted_tokens=accepted,
+        output_tokens=np.array([*map(len, proposed_tokens)], np.int64),
+        max_draft_length=max_draft_length,
+        metadata=dict(metadata or {}),
+    )

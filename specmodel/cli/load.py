@@ -42,11 +42,10 @@ def load(**options: Any) -> Answer:
     without, and with a target, the largest rate that each policy carries, and what it costs.
 
     Requests come at random, wait, and are batched continuously as vLLM 0.33 schedules them; each
-    policy meets the same requests and the same noise. Beside given rates stands TPOT in the steady
-    state by formula; where requests wait ever longer, a row says that its load is not carried. For
-    the largest, each rate has several runs of other requests: up by a quarter to the first at
-    which too few meet both targets, then in finer steps below it. The first interval is of these
-    runs, the second of what predicted times may be off by.
+    policy meets the same requests and the same noise. Where requests wait ever longer, a row says
+    that its load is not carried. For the largest, each rate has several runs of other requests: up
+    by a quarter to the first at which too few meet both targets, then in finer steps below it. The
+    first interval is of these runs, the second of what predicted times may be off by.
 
     With --drain all prompts are there at once, as in rollouts and offline batches: how long until
     all answers are done, at which batch sizes, and what speculation saves.

@@ -95,9 +95,9 @@ def _check_files(options: dict[str, Any]) -> None:
 
 def _steps(question: Replayed, options: dict[str, Any]) -> report.DataFrame:
     """Return the steps of the request to draw."""
-    from specmodel.simulate.choices import choose
+    from specmodel.simulate.choices import HINDSIGHT, choose
 
-    single = [name for name in question.policies if name != "best-fixed"]
+    single = [name for name in question.policies if name not in HINDSIGHT]
     chosen = "cascade" if "cascade" in single else (single or question.policies)[-1]
     drawn = partial(
         simulation.timeline, question.source, question.times, choose(chosen, Path.cwd())

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         largest_rates as largest_rates,
         with_single_lengths as with_single_lengths,
     )
-    from specmodel.simulate.closed_forms import chain_state as chain_state
     from specmodel.simulate.compared import compare as compare
     from specmodel.simulate.drains import Drain as Drain, drained as drained
     from specmodel.simulate.limits import Scheduler as Scheduler

@@ -31,17 +31,12 @@ def uniform_hash(key: int, position: int) -> int:
     return x ^ (x >> 16)
 
 
-def position_of(outcomes: Outcomes, request: Request, place: int) -> int:
-    """Return where a request stands in a trace, whose requests are taken in turn [token]."""
-    own = place % len(outcomes.first)
-    return int(outcomes.first[own] + request.emitted_tokens % outcomes.lengths[own])
-
-
 def accepted_tokens(outcomes: Outcomes, request: Request, place: int, length: int) -> int:
     """Return how many of the tokens drafted for a request are accepted [token]."""
-    if len(outcomes.accepted) > 0:
-        found = outcomes.accepted[position_of(outcomes, request, place)]
-        return int(found) if found < length else length
+    if len(outcomes.accepted) > 0:  # requests of a trace are taken in turn
+        own = place % len(outcomes.first)
+        at = outcomes.first[own] + request.emitted_tokens % outcomes.lengths[own]
+        return min(int(outcomes.accepted[at]), length)
     noise = uniform_hash(request.key, request.emitted_tokens)
     held, first = 0, length * outcomes.longest
     if outcomes.classes > 1 or len(outcomes.contexts) > 0:

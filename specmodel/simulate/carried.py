@@ -90,9 +90,8 @@ def with_single_lengths(schedule: Schedule, speedup: FloatArray) -> dict[str, Sc
         from 0 [-].
     """
     ranges = (f"{first}-{last}={length}" for first, last, length in schedule.ranges)
-    found = {":".join(["table", *ranges]): schedule}
-    if len(schedule.ranges) == 1:  # it is one of the others
-        found = {}
+    is_single = len(schedule.ranges) == 1  # and thereby one of the others
+    found = {} if is_single else {":".join(["table", *ranges]): schedule}
     mean = np.exp(np.log(speedup).mean(axis=0))
     mean[:, 0] = 1.0  # no drafter is loaded
     for length in range(mean.shape[1]):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from specmodel.core.base.errors import InputError, nearest
 from specmodel.core.base.ranges import whole_of
@@ -53,8 +53,10 @@ class Choice(Struct, frozen=True, kw_only=True):
     state: str = "request"
     notes: tuple[str, ...] = ()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (asdict(self) | ({"factory": None} if self.folder else {}),)
+    def __reduce__(self) -> Any:
+        if self.folder is None:
+            return super().__reduce__()
+        return _imported_again, (self.name, self.folder, self.state)
 
     def kept_by(self, state: Any) -> "Choice":
         """Return the policy with a state for each request or server; unchanged if `state` is None.
@@ -84,10 +86,8 @@ class Choice(Struct, frozen=True, kw_only=True):
         return self.factory is not None
 
 
-def _unpickled(values: dict[str, Any]) -> Choice:
-    folder = values["folder"]
-    made = {"factory": choose(values["name"], folder).factory} if folder else {}
-    return Choice(**values | made)
+def _imported_again(name: str, folder: Path, state: str) -> Choice:
+    return choose(name, folder).kept_by(state)
 
 
 PolicyLike = str | Callable[..., Policy] | Choice
@@ -107,8 +107,8 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
     policy
         ``none``, ``fixed:K``, ``best-fixed``, ``oracle``, ``table:FILE``,
         ``table:1-16=3:17-64=2`` or ``below:64:3`` (by batch size), ``cascade``, ``goodput``,
-        ``sglang``, ``bandit``, or ``my_module:MyPolicy``, each with settings such as
-        ``:max_trials=3``; or a class or function that makes a policy (`policy_maker`).
+        ``sglang``, or ``my_module:MyPolicy``, each with settings such as ``:max_trials=3``; or a
+        class or function that makes a policy (`policy_maker`).
     folder
         Folder searched first for ``my_module``, only during the import.
     """

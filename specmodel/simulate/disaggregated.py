@@ -1,8 +1,6 @@
 """Disaggregated prefill: servers that read prompts, and hand their KV entries on."""
 
 import heapq
-from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 from msgspec import Struct
@@ -22,15 +20,25 @@ class DisaggregatedPrefill(Struct, frozen=True, kw_only=True):
     ----------
     servers
         How many there are, each like the deployment that decodes [-].
-    transfer_time
-        Seconds to hand on the entries of each prompt, over the network if there is one [s].
+    deployment
+        Whose GPUs each send what they keep of a prompt, over the network if there is one.
     """
 
     servers: int
-    transfer_time: Callable[[Requests], FloatArray]
+    deployment: Deployment
 
     def __post_init__(self) -> None:
         check("prefill", self.servers, minimum=1, maximum=1e6, whole=True)
+
+    def transfer_time(self, requests: Requests) -> FloatArray:
+        """Return the time to hand on the entries of each prompt [s]."""
+        hardware = self.deployment.hardware
+        carrier = hardware.network or hardware.link
+        if carrier is None:
+            expected = "together: the GPU has no link to others"
+            raise InputError("prefill", f"disaggregated:{self.servers}", expected)
+        kept = MemoryUse(self.deployment, requests.prompt_tokens, 1).bytes_per_request
+        return kept / carrier.peak_bytes_per_s
 
     def ready_times(
         self, requests: Requests, cached: Whole, times: TabulatedTimes, token_budget: int
@@ -55,19 +63,3 @@ class DisaggregatedPrefill(Struct, frozen=True, kw_only=True):
             done[i] = max(arrival, heapq.heappop(free)) + seconds
             heapq.heappush(free, done[i])
         return done + self.transfer_time(requests)
-
-
-def disaggregated(deployment: Deployment, servers: int) -> DisaggregatedPrefill:
-    """Return servers that prefill for a deployment; each GPU sends what it keeps of a prompt."""
-    carrier = deployment.hardware.network or deployment.hardware.link
-    if carrier is None:
-        expected = "together: the GPU has no link to others"
-        raise InputError("prefill", f"disaggregated:{servers}", expected)
-    transfer_time = partial(_transfer_time, deployment, carrier.peak_bytes_per_s)
-    return DisaggregatedPrefill(servers=servers, transfer_time=transfer_time)
-
-
-def _transfer_time(
-    deployment: Deployment, bytes_per_second: float, requests: Requests
-) -> FloatArray:
-    return MemoryUse(deployment, requests.prompt_tokens, 1).bytes_per_request / bytes_per_second

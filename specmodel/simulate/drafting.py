@@ -67,11 +67,6 @@ class Drafting(Struct, frozen=True, kw_only=True):
         return as_lists(server) if for_python else server
 
 
-def fixed(length: int) -> Drafting:
-    """Return a policy with one draft length for all steps [token]."""
-    return Drafting(by_batch=(length,), max_draft_length=length)
-
-
 def scheduled(lengths: list[int]) -> Drafting:
     """Return a policy that drafts by the batch size of the previous step, from 1 [token]."""
     return Drafting(by_batch=(lengths[0], *lengths), max_draft_length=max(lengths))
@@ -146,7 +141,7 @@ def drafting(
 def _learning(choice: Choice, times: TabulatedTimes, longest: int, context: float) -> Drafting:
     """Return a policy that learns, with a state of each request or of the server."""
     if not choice.is_ours:
-        expected = "none, fixed:K, schedule, table, sglang, goodput, cascade or bandit"
+        expected = "none, fixed:K, schedule, table, sglang, goodput or cascade"
         raise InputError("policy", choice.name, expected)
     of_one = [float(times.step_time(k, 1, context)) for k in range(longest + 1)]
     made: Any = policy_maker(choice, of_one, 0)(0)

@@ -129,19 +129,18 @@ def _time_by_batch(runs: Sequence[Run], until: float) -> tuple[FloatArray, Float
 
     The time is that of all servers together; a server that is done waits for the others.
     """
-    spent, last = np.zeros(1), np.zeros(1)
+    parts = []
     for run in runs:
         times = np.concatenate([run.started, run.last]).clip(max=until)
-        change = np.repeat([1, -1], len(run.started))
         order = np.argsort(times, kind="stable")
-        running = np.concatenate([[0], np.cumsum(change[order])])
-        times = np.concatenate([[0.0], times[order], [until]])
-        long, ends = np.diff(times), times[1:]
-        running, long, ends = (each[long > 0] for each in (running, long, ends))
-        size = max(len(spent), int(running.max()) + 1)
-        spent, last = (np.pad(each, (0, size - len(each))) for each in (spent, last))
-        np.add.at(spent, running, long)
-        np.maximum.at(last, running, ends)
+        change = np.repeat([1, -1], len(run.started))[order]
+        ends = np.append(times[order], until)
+        parts.append((np.append(0, np.cumsum(change)), np.diff(ends, prepend=0.0), ends))
+    running, long, ends = map(np.concatenate, zip(*parts, strict=True))
+    running, long, ends = (each[long > 0] for each in (running, long, ends))
+    spent = np.asarray(np.bincount(running, long), float)
+    last = np.zeros(len(spent))
+    np.maximum.at(last, running, ends)
     return spent, last
 
 

@@ -74,7 +74,6 @@ def arrive(engine: Engine) -> None:
     if is_idle and requests[state.arrived].arrival > state.now:
         state.now = requests[state.arrived].arrival
     while is_next_there(engine):
-        state.request_time += state.now - requests[state.arrived].arrival
         state.arrived += 1
 
 
@@ -220,21 +219,17 @@ def advance(tables: Tables, server: Server, engine: Engine, step: Step) -> None:
     seconds = step_time(tables, server, engine, step)
     engine.state.prefilled_tokens += step.prompt_tokens
     pass_time(engine, step.batch, step.decoding, seconds)
-    step.time, step.step_time = engine.state.now, seconds
+    step.step_time = seconds
 
 
 def pass_time(engine: Engine, batch: int, decoding: int, seconds: float) -> None:
     """Advance the clock by a step of `seconds` with `batch` requests, and update the totals."""
     state = engine.state
-    waiting = state.preempted + state.arrived - state.admitted
-    state.request_time += (state.running + waiting) * seconds
     state.running_time += state.running * seconds
     state.now += seconds
     state.steps += 1
     state.last_batch = batch
     state.request_steps += batch
-    if state.free_blocks < state.least_free_blocks:
-        state.least_free_blocks = state.free_blocks
     if decoding > 0:
         state.bin = bin_of(engine.edges, seconds, state.bin)
         engine.intervals[state.bin] += decoding
@@ -316,7 +311,6 @@ def emit(take_in: Function, outcomes: Outcomes, server: Server, engine: Engine, 
             kept += 1
     state.running = step.running = kept
     step.emitted_tokens, step.accepted_tokens = emitted, accepted
-    step.waiting = state.preempted + state.arrived - state.admitted
     step.free_blocks = state.free_blocks
 
 
@@ -368,7 +362,7 @@ def serve(
     `take_in` updates the policy after each request of a step, `end_step` after each step.
     """
     state, log = engine.state, engine.log
-    state.free_blocks = state.least_free_blocks = limits.blocks
+    state.free_blocks = limits.blocks
     state.last_batch = 1
     state.arrived = min(engine.users, len(engine.requests))
     while state.finished < engine.until:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from specmodel.core.base.units import FloatArray
 from specmodel.simulate.requests import Requests
-from specmodel.simulate.state import Limits, State
+from specmodel.simulate.state import State
 
 EDGES = np.concatenate([[0.0], np.geomspace(1e-4, 100.0, 240)])
 """Lower ends of the bins of the histogram of intervals between chunks of tokens [s]."""
@@ -41,8 +41,6 @@ class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         Of the server at the end.
     log
         The first steps, as many as were asked for, with the fields of `Step`.
-    limits
-        What the scheduler and the memory allowed.
     """
 
     requests: Requests
@@ -57,7 +55,6 @@ class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     drafted_per_step: float
     state: State
     log: NDArray[Any]
-    limits: Limits
 
     @cached_property
     def ttft(self) -> FloatArray:
@@ -105,9 +102,8 @@ class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         waits = (self.started - self.requests.arrival_time)[self.measured]
         means = np.array([part.mean() for part in np.array_split(waits, BATCHES)])
         at = np.linspace(-0.5, 0.5, BATCHES)
-        slope = float((at * means).sum() / (at * at).sum())
-        rest = means - means.mean() - slope * at
-        return slope, float(np.sqrt((rest**2).sum() / (BATCHES - 2) / (at * at).sum()))
+        (slope, _), covariance = np.polyfit(at, means, 1, cov=True)
+        return float(slope), float(np.sqrt(covariance[0, 0]))
 
     @property
     def is_steady(self) -> bool:

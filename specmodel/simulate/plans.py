@@ -14,21 +14,6 @@ CHUNK = 1_000_000
 """Positions worked on at a time, to bound the memory [token]."""
 
 
-class Plan:
-    """Draft lengths by position of one request [token], as a policy that is asked and told."""
-
-    def __init__(self, draft_length: NDArray[np.uint8]) -> None:
-        self._draft_length, self._position = draft_length.tolist(), 0
-
-    def propose(self) -> int:
-        """Return the draft length planned at the position [token]."""
-        return int(self._draft_length[self._position])
-
-    def observe(self, emitted_tokens: int, step_time: float) -> None:
-        """Go on by what was emitted [token], whatever time it took [s]."""
-        self._position += emitted_tokens
-
-
 def oracle_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
     """Return the draft lengths with the least total time, by dynamic programming [token].
 

@@ -15,7 +15,6 @@ from specmodel.simulate.blocks import SERVERS, Work, make_blocks, replay_adapted
 from specmodel.simulate.choices import (
     BEST_FIXED,
     HINDSIGHT,
-    ORACLE,
     Choice,
     PolicyLike,
     check_choice,
@@ -23,7 +22,6 @@ from specmodel.simulate.choices import (
     policy_maker,
 )
 from specmodel.simulate.feedback import Policies
-from specmodel.simulate.plans import Plan, oracle_plan
 from specmodel.simulate.policies.policy import LearningPolicy, is_number
 from specmodel.simulate.sampling import Variation
 from specmodel.simulate.sources import Source
@@ -99,9 +97,8 @@ def simulate(
     names = [choice.name for choice in chosen]
     if not chosen:
         raise InputError("policies", [], "at least one policy")
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError("policies", name, "each policy once")
+    if len({*names}) < len(names):
+        raise InputError("policies", max(names, key=names.count), "each policy once")
     times = times.up_to(source.max_draft_length)
     replayed = [choice for choice in chosen if choice.name != BEST_FIXED]
     if BEST_FIXED in names:  # which is known once all lengths were replayed
@@ -198,8 +195,8 @@ def timeline(
         utility of the last 16 steps.
     """
     choice = choose(policy).kept_by(policy_state)
-    if choice.name == BEST_FIXED:
-        raise InputError("policy", BEST_FIXED, "a policy of one request, such as fixed:3")
+    if choice.name in HINDSIGHT:
+        raise InputError("policy", choice.name, "a policy that an engine may have, such as fixed:3")
     times = times.up_to(source.max_draft_length)
     check_choice(choice, times)
     blocks = make_blocks(source, times, variation or Variation(), seed)
@@ -209,20 +206,14 @@ def timeline(
     servers = SERVERS if choice.learns and choice.state == "server" else 0
     # those of its server come before, if the policy is kept by one
     wanted = range(request % SERVERS if servers else request, request + 1, SERVERS)
-    make = policy_maker(choice, times.asked_time, seed) if choice.learns else None
-    policies = Policies(make, servers) if make else None
+    settled = LearningPolicy(choice.draft_length or 0)
+    make = policy_maker(choice, times.asked_time, seed) if choice.learns else lambda _: settled
+    policies = Policies(make, servers)
     for block in blocks:
         own = [number for number in wanted if block.first <= number < block.last]
         if own:
-            drawn, at = block.draw(), request - block.first
-            if policies is None:
-                settled: Any = LearningPolicy(choice.draft_length or 0)
-                if choice.name == ORACLE:
-                    settled = Plan(oracle_plan(drawn.trace.part(at, at + 1), times))
-                policies = Policies({request: settled}.get, 0)
             steps.clear()
-            pauses = choice.draft_length is None
-            replay_adapted(policies, drawn, pauses=pauses, numbers=own, log=steps)
+            replay_adapted(policies, block.draw(), pauses=choice.learns, numbers=own, log=steps)
     table = pd.DataFrame(steps)
     names = ("emitted_tokens", "step_time")
     tokens, seconds = (table[name].rolling(WINDOW).sum() for name in names)

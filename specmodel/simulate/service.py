@@ -127,7 +127,7 @@ class Service(Struct, frozen=True, kw_only=True, eq=False):
         outcomes, tables, engine = parts
         server = self.drafts.fresh(requests.count, for_python=not compiled)
         loop(limits, outcomes, tables, server, engine)
-        return _run(requests, engine, limits, places)
+        return _run(requests, engine, places)
 
     def cached_tokens(self, requests: Requests) -> NDArray[np.int64]:
         """Return the tokens of each prompt found in the prefix cache, in whole blocks [token]."""
@@ -198,7 +198,7 @@ def prepare(
     return Service(times=times, limits=limits)
 
 
-def _run(requests: Requests, engine: Engine, limits: Limits, places: NDArray[np.int64]) -> Run:
+def _run(requests: Requests, engine: Engine, places: NDArray[np.int64]) -> Run:
     """Return the run of the requests at `places`, in the order of arrival."""
     found, log = as_array(Request, engine.requests), as_array(Step, engine.log)
     state = engine.state if isinstance(engine.state, State) else State(*engine.state.item())
@@ -220,5 +220,4 @@ def _run(requests: Requests, engine: Engine, limits: Limits, places: NDArray[np.
         drafted_per_step=float(found["drafted_tokens"].sum() / max(chunks, 1)),
         state=state,
         log=log[: min(state.steps, len(log) - 1)],
-        limits=limits,
     )

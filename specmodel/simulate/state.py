@@ -67,12 +67,12 @@ class State:
         The clock [s] and requests of the last step [request].
     arrived, admitted, running, preempted, finished
         Requests that came, left the queue, run, wait to be computed anew, and ended [request].
-    free_blocks, least_free_blocks
-        KV blocks that are free, and the fewest that ever were [-].
+    free_blocks
+        KV blocks that are free [-].
     steps, request_steps, preemptions, prefilled_tokens
         Steps [-], requests of all steps [request], preemptions [-], and tokens prefilled [token].
-    request_time, running_time
-        Requests present, and those that run, integrated over time [s].
+    running_time
+        Requests that run, integrated over time [s].
     bin
         Bin of the last interval between steps, near which the next one is looked for [-].
     """
@@ -85,12 +85,10 @@ class State:
     preempted: int
     finished: int
     free_blocks: int
-    least_free_blocks: int
     steps: int
     request_steps: int
     preemptions: int
     prefilled_tokens: int
-    request_time: float
     running_time: float
     bin: int
 
@@ -101,8 +99,8 @@ class Step:
 
     Parameters
     ----------
-    time, step_time
-        When it ended, and how long it took [s].
+    step_time
+        How long it took [s].
     budget, batch, draft_length, longer
         Tokens that it may still take [token], its requests [request], tokens of a draft [token],
         and how many requests verify one more, where drafts are cut [request].
@@ -112,11 +110,10 @@ class Step:
         Chunks of prompts [-], and their tokens [token].
     accepted_tokens, emitted_tokens
         What came of it [token].
-    running, waiting, free_blocks
+    running, free_blocks
         Requests behind it [request], and KV blocks [-].
     """
 
-    time: float
     step_time: float
     budget: int
     batch: int
@@ -129,7 +126,6 @@ class Step:
     accepted_tokens: int
     emitted_tokens: int
     running: int
-    waiting: int
     free_blocks: int
 
 

@@ -1,6 +1,6 @@
 """A deployment under load: the same requests under several policies."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 from specmodel.core.algebra.acceptance import Acceptance, acceptance_from_lengths
 from specmodel.core.algebra.money import cost_per_million_tokens
 from specmodel.core.base.notes import Note
-from specmodel.core.base.units import LARGEST_PRICE, FloatArray, check
+from specmodel.core.base.units import FloatArray
 from specmodel.core.cost.deployment import NO_DRAFTER, Deployment
 from specmodel.core.machines.engine import first_token_constants
 from specmodel.core.prediction.cautions import beyond_contexts
@@ -20,8 +20,7 @@ from specmodel.core.prediction.table import seconds
 from specmodel.simulate.accepted import over_all_steps
 from specmodel.simulate.capacity import Targets
 from specmodel.simulate.choices import VERIFICATION
-from specmodel.simulate.closed_forms import LoadCurves, chain_state, load_curves, users_state
-from specmodel.simulate.disaggregated import disaggregated
+from specmodel.simulate.disaggregated import DisaggregatedPrefill
 from specmodel.simulate.drafting import drafting, verifying
 from specmodel.simulate.limits import usual_scheduler
 from specmodel.simulate.machine_code import is_worth_compiling
@@ -37,7 +36,7 @@ Row = dict[str, Any]
 _DEPTHS = 32
 """Contexts at which acceptance by context is taken, equally far apart by their logarithm [-]."""
 _MOST_POSITIONS = 16
-"""Positions of a trace whose acceptance closed forms take [-]."""
+"""Positions of a trace whose mean acceptance is taken [-]."""
 
 
 class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -58,7 +57,7 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     policy_state
         Who keeps what policies learn: "request" or "server", None as their source has it.
     trace
-        Recorded acceptance in place of chances by position; closed forms then take its means.
+        Recorded acceptance in place of chances by position; schedules are of its means.
     acceptance_by_request
         Standard deviation between requests of the logit of acceptance [-].
     prefix_hit_rate, shared_prefix
@@ -138,14 +137,14 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @property
     def prefill_told(self) -> str:
         """What disaggregated prefill adds, in words."""
-        apart = disaggregated(self.deployment, self.prefill_servers)
+        apart = DisaggregatedPrefill(servers=self.prefill_servers, deployment=self.deployment)
         sent = seconds(float(apart.transfer_time(self.typical).mean()))
         gpus = self.num_gpus - self.deployment.layout.num_gpus
         return f"{gpus} more GPUs prefill, and send on a prompt's cache in {sent} on average"
 
     @cached_property
     def typical(self) -> Requests:
-        """Requests whose lengths decide tables and closed forms."""
+        """Requests whose lengths decide tables and steady times."""
         return self.requests(Arrivals(request_rate=1.0))
 
     @property
@@ -199,8 +198,10 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
                 context=context,
                 state=self.policy_state,
             )
-        loaded = self.deployment if drafts.max_draft_length else self.plain
-        prefill = disaggregated(loaded, self.prefill_servers) if self.prefill_servers else None
+        prefill = None
+        if servers := self.prefill_servers:
+            loaded = self.deployment if drafts.max_draft_length else self.plain
+            prefill = DisaggregatedPrefill(servers=servers, deployment=loaded)
         return replace(
             service,
             times=times,
@@ -234,11 +235,6 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             for name in ("tpot", "speedup")
         }
 
-    def curves(self, policy: str, *, at_random: bool = True) -> LoadCurves | None:
-        """Return the inputs of the closed forms for a policy; None if the policy learns."""
-        service = self.service(policy)
-        return load_curves(service, self.typical, self.accepted, at_random=at_random)
-
     def run(self, policy: str, arrivals: Arrivals, **options: Any) -> Run:
         """Return a run of a policy; options are those of `Service.run`."""
         return self.service(policy).run(self.requests(arrivals), seed=self.seed, **options)
@@ -253,7 +249,7 @@ def under_load(
     gpu_hour_price: float | None = None,
     progress: Callable[[int], object] = lambda done: None,
 ) -> list[Row]:
-    """Return a row for each load and policy, simulated and, where there is one, in closed form.
+    """Return a row for each load and policy, simulated.
 
     Parameters
     ----------
@@ -265,7 +261,6 @@ def under_load(
         Price of a GPU for an hour, where costs are wanted [-]; what is told after each run that one
         more is done [-].
     """
-    check("gpu_hour_price", gpu_hour_price or 0.0, minimum=0, maximum=LARGEST_PRICE)
     wanted = Targets(ttft=targets[0], tpot=targets[1]) if targets != (None, None) else None
     rows, runs = [], len(arrivals) * len(policies)
     compiled = is_worth_compiling(runs * float(study.typical.output_tokens.sum()))
@@ -292,7 +287,7 @@ def under_load(
                 "preemptions": run.state.preemptions,
                 "is_steady": run.is_steady,
             }
-            rows.append(row | dict(_closed(study, load, name)))
+            rows.append(row)
             progress(1)
     add_costs(rows, gpu_hour_price, study.num_gpus)
     return rows
@@ -311,31 +306,13 @@ def add_costs(rows: Iterable[Row], gpu_hour_price: float | None, num_gpus: int) 
 
 
 def not_carried(rows: Sequence[Row]) -> dict[float, float]:
-    """Return the rates that no policy sustains, each with the largest sustained one [request/s].
+    """Return the rates that no policy sustains, each with the largest that was served [request/s].
 
-    The latter is the largest over policies, from the closed form. For policies that learn it is the
-    rate that the run served, which is lower the fewer requests the run has.
+    The latter is lower the fewer requests a run has.
     """
     steady = {row["request_rate"] for row in rows if row["is_steady"]}
     found: dict[float, float] = {}
     for row in rows:
         if (rate := row["request_rate"]) and rate not in steady:
-            most = row["largest_rate_closed"] or row["carried_rate"]
-            found[rate] = max(most, found.get(rate, 0.0))
+            found[rate] = max(row["carried_rate"], found.get(rate, 0.0))
     return found
-
-
-def _closed(study: Study, load: Arrivals, name: str) -> Iterator[tuple[str, float | None]]:
-    """Yield name and value of each column in closed form; None where there is no closed form.
-
-    Running requests [request], times [s] and the largest rate [request/s].
-    """
-    rate = load.request_rate
-    curves = None if study.prefill_servers else study.curves(name, at_random=bool(rate))
-    state = chain_state(curves, rate) if curves and rate else None
-    if curves and not rate:
-        state = users_state(curves, load.users)
-    for column in ("running", "tpot", "ttft", "largest_rate"):
-        value = float(getattr(state, column)) if state else float("nan")
-        value += study.first_token_time if column == "ttft" else 0.0
-        yield f"{column}_closed", value if np.isfinite(value) else None

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
-from specmodel.core.base.units import check
+from specmodel.core.algebra.acceptance import Acceptance
+from specmodel.core.base.units import FloatArray, check
 from specmodel.simulate.capacity import NOTHING, Capacity, Load, Targets, load_of, search, widened
-from specmodel.simulate.closed_forms import LoadCurves, chain_state
+from specmodel.simulate.loop import blocks_for
 from specmodel.simulate.machine_code import is_worth_compiling
 from specmodel.simulate.outcome import WARM_UP, Run
 from specmodel.simulate.requests import ASKED, LENGTHS, Arrivals, Lengths, Requests, cut
 from specmodel.simulate.sampling import stream
 from specmodel.simulate.service import Service
+from specmodel.simulate.state import BY_BATCH
 from specmodel.simulate.study import Study
 
 RESIDENCES = 20
@@ -30,6 +32,10 @@ _MANY = 200_000
 """Requests whose lengths give their mean [request]."""
 _ALONE = 40
 """Requests, one after another, that tell what a request takes alone [request]."""
+_PROMPTS = 100
+"""Prompts over which their time is averaged [request]."""
+_COUNTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 32, 64])
+"""Prompts of a step whose time is computed; others lie between, or follow in a line [request]."""
 RUNS = {True: (5, 2000), False: (2, 500)}
 """Usual runs at each rate [-] and their requests [request], with numba or not."""
 
@@ -65,7 +71,7 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return {}
 
     @cached_property
-    def _servers(self) -> dict[str, tuple[Service, LoadCurves]]:
+    def _servers(self) -> dict[str, tuple[Service, FloatArray]]:
         return {}
 
     @cached_property
@@ -78,28 +84,28 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     def load(self, name: str, rate: float) -> Load:
         """Return the `Load` of policy `name` at a rate [request/s]."""
-        service, curves = self.server(name)
-        slowest = float(curves.tpot.max())
-        residences = RESIDENCES / 4 if self.is_coarse else RESIDENCES
+        service, (_, tpot, stays) = self.server(name)
         # a run lasts for those that run at a rate, more near the largest one, where queues settle
         # slowly, and at most as if each took as long as on a full server; targets do not matter, so
         # that they do not decide what is drawn
-        state, present = chain_state(curves, rate), rate * curves.residence.max()
-        if rate < state.largest_rate:
-            present = min(state.running / (1 - rate / state.largest_rate), present)
+        leaves, present = np.arange(1, len(stays) + 1) / stays, rate * stays.max()
+        if rate < leaves.max():
+            running = mean_running(leaves, rate)
+            present = min(running / (1 - rate / leaves.max()), present)
+        residences = RESIDENCES / 4 if self.is_coarse else RESIDENCES
         lasts = np.ceil(residences * float(present))
         measured = min(int(max(self.study.num_requests, lasts)), _MOST_REQUESTS)
         first = int(WARM_UP * measured)
         own = slice(first, first + measured)
         with ThreadPoolExecutor(self.replications) as pool:
-            run = partial(self._run, service, rate, own.stop, slowest)
+            run = partial(self._run, service, rate, own.stop, float(tpot.max()))
             runs = list(pool.map(run, range(self.replications)))
         return load_of(rate, runs, own, self.targets, self.study.first_token_time)
 
     def alone(self, name: str) -> tuple[float, float]:
         """Return TTFT and TPOT that the target share of requests stays within when alone [s]."""
-        service, curves = self.server(name)
-        run = self._run(service, 1e-5 / curves.residence[0], _ALONE, 0.0, 0)
+        service, (*_, stays) = self.server(name)
+        run = self._run(service, 1e-5 / stays[0], _ALONE, 0.0, 0)
         share = self.targets.attainment
         ttft, tpot = (float(np.quantile(times[:_ALONE], share)) for times in (run.ttft, run.tpot))
         return ttft + self.study.first_token_time, tpot
@@ -113,18 +119,16 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         if self.targets.slowness(ttft - added, tpot, added)[0] > 1:
             return NOTHING
 
-        service, curves = self.server(name)
+        service, (first, each, stays) = self.server(name)
 
         def try_rate(rate: float) -> Load:
             progress(1)
             return self.load(name, rate)
 
-        # about the capacity, from the means of the closed form
-        rates = np.geomspace(1e-3, curves.limit, 400) / curves.residence[0]
-        state = chain_state(curves, rates)
-        meets = state.tpot <= (self.targets.tpot or np.inf)
-        meets &= state.ttft + added <= (self.targets.ttft or np.inf)
-        start = 0.6 * float(rates[meets].max(initial=rates[0]))
+        # somewhat below where a steady batch no longer meets them
+        meets = self.targets.slowness(first, each, added) <= 1
+        leaves = np.arange(1, len(stays) + 1) / stays
+        start = 0.6 * float(leaves[meets].max(initial=leaves[0]))
         found = search(try_rate, self.targets.attainment, start)
         if found.met is None or self.study.deployment.kernels.record is None:
             return found
@@ -134,15 +138,17 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         ends = self.study.error_factors([running], [drafted * is_drafting])["tpot"][:, 0]
         return widened(found, try_rate, (float(ends.min()), float(ends.max())))
 
-    def server(self, name: str) -> tuple[Service, LoadCurves]:
-        """Return the server of a policy, and its times by the number of running requests.
+    def server(self, name: str) -> tuple[Service, FloatArray]:
+        """Return the server of a policy, and its steady times, as `steady_times` has them.
 
         For a policy that learns, these are the times without drafts.
         """
         if name not in self._servers:
-            curves = self.study.curves(name) or self.study.curves("none")
-            assert curves is not None  # noqa: S101 - none learns nothing
-            self._servers[name] = self.study.service(name), curves
+            service = self.study.service(name)
+            is_settled = service.drafts.kind == BY_BATCH and not service.drafts.survival
+            steady = service if is_settled else self.study.service("none")
+            typical, accepted = self.study.typical, self.study.accepted
+            self._servers[name] = service, steady_times(steady, typical, accepted)
         return self._servers[name]
 
     def _requests(self, replication: int, rate: float, count: int, tpot: float) -> Requests:
@@ -184,3 +190,71 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         searched = _RATES * self.replications * until * self.mean_output
         compiled = is_worth_compiling(searched)
         return service.run(requests, seed=seed, until=until, compiled=compiled)
+
+
+def steady_times(service: Service, requests: Requests, accepted: Acceptance) -> FloatArray:
+    """Return TTFT, TPOT and how long a request stays, by how many run, from 1 [s].
+
+    Of a policy with a draft length by batch size; nothing waits. Each of the B - 1 others is
+    prefilled once while a request makes its tokens. Prompts that come at random share steps: with x
+    prompts a step in the mean, a step has as many as Poisson's law says.
+    """
+    times, limits, drafts = service.times, service.limits, service.drafts
+    context, output = requests.mean_context, float(requests.output_tokens.mean())
+    shared = int(service.shared_blocks(requests)[1].mean())
+    held = blocks_for(limits, int(context + drafts.max_draft_length + 1))
+    fitting = (limits.blocks - shared) // max(held - shared, 1)
+    most = max(min(limits.max_running, times.max_requests, fitting), 1)
+    every = max(requests.count // _PROMPTS, 1)
+    cached = service.cached_tokens(requests)[::every][:, None]
+    prompts = (requests.prompt_tokens[::every][:, None] - cached).astype(float)
+    seen = cached + (prompts + 1) / 2
+    fill = max(limits.token_budget / prompts.mean(), 1.0)
+    sizes = np.arange(1, most + 1)
+    lengths, counts = drafts.lengths(sizes), np.arange(_COUNTS[-1] + 1.0)
+    step, tokens, added = np.empty(most), np.ones(most), np.empty((len(counts), most))
+    for k in map(int, np.unique(lengths)):
+        own = lengths == k
+        step[own] = times.step_time(k, sizes[own], context)
+        if k:
+            tokens[own] = float(accepted.expected_tokens_per_step(k))
+        add = partial(times.prompt_time, k, np.maximum(sizes[own] - 1, 1))
+        nodes = _COUNTS[: np.searchsorted(_COUNTS, fill, "right")]
+        read = [add(n * prompts, seen).mean(axis=0) for n in nodes]
+        between = [np.interp(counts, [0, *nodes], [0, *line]) for line in np.transpose(read)]
+        # prompts past the budget come in later steps
+        added[:, own] = np.transpose(between) * np.maximum(counts / nodes[-1], 1.0)[:, None]
+    in_step = tokens * (sizes - 1) / output
+    mean = np.clip(in_step, 1e-12, _COUNTS[-1] / 2)
+    factorials = np.cumsum(np.log(np.maximum(counts, 1.0)))
+    chances = np.exp(np.outer(counts, np.log(mean)) - factorials[:, None] - mean)
+    chances *= np.maximum(in_step / mean, 1.0)
+    tpot = (step + (chances * added).sum(axis=0)) / tokens
+    ttft = (chances[:-1] * added[1:]).sum(axis=0) + chances[-1] * added[-1]
+    ttft[1:] += np.ceil(prompts / limits.token_budget).mean() * step[:-1]
+    ttft[0] = times.prompt_time(int(lengths[0]), 0, prompts, seen).mean()
+    return np.array([ttft, tpot, ttft + (output - 1) * tpot])
+
+
+def mean_running(leaves: FloatArray, rate: float) -> float:
+    """Return the mean running requests of a birth-death chain [request].
+
+    Where a few more requests would leave so much slower that they never became fewer, as where
+    CUDA graphs end, the chain ends too: a server seldom goes there.
+
+    Parameters
+    ----------
+    leaves, rate
+        Requests that leave by how many run, from 1, and those that come, fewer than the most that
+        leave [request/s].
+    """
+    first = int(np.argmax(leaves > rate))
+    slower = np.flatnonzero(leaves[first:] <= rate)
+    if len(slower):
+        leaves = leaves[: first + slower[0]]
+    last = 0.0 if len(slower) else rate / leaves[-1]
+    logs = np.concatenate([[0.0], np.cumsum(np.log(rate / leaves))])
+    weights = np.exp(logs - logs.max())
+    tail = weights[-1] * last / (1 - last)  # beyond the limit, a geometric series
+    running = (np.arange(len(weights)) * weights).sum() + len(leaves) * tail
+    return float(running / (weights.sum() + tail))

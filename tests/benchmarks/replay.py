@@ -75,7 +75,6 @@ def main(rounds: int, is_plain: bool) -> None:
         ("Cascade, requests of 512", lambda: rate(drawn, "cascade", times)),
         ("goodput", lambda: rate(drawn, "goodput", times)),
         ("sglang", lambda: rate(drawn, "sglang", times)),
-        ("bandit", lambda: rate(drawn, "bandit", times)),
         ("Cascade and the drawing of requests", lambda: rate(sample(8192), "cascade", times)),
         ("a user's class", lambda: rate(uneven(1), Averaging, times)),
     ]

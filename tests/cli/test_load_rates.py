@@ -84,7 +84,7 @@ def test_policies_that_see_the_batch(rows, policy):
 def test_loads_at_the_ends_of_what_is_taken_have_times_that_can_be(rows, more):
     line = f"load {WHERE} --requests 20 --request-rate 0.1 --policy none,fixed:2 {more}"
     for row in rows(line):
-        for name in ("tpot", "ttft", "tpot_closed", "ttft_closed"):
+        for name in ("tpot", "ttft"):
             assert row[name] is None or 0 <= row[name] < 1000
 
 
@@ -102,11 +102,10 @@ def test_a_rate_too_high_does_not_hide_the_others(run, rows):
 
 
 def test_a_rate_near_the_edge_is_told_as_such():
-    """What one run does not carry may be carried by formula: it is not refused."""
+    """With the most that was served: a longer run may carry it."""
     row = {"policy": "schedule", "request_rate": 9.0, "is_steady": False, "carried_rate": 8.0}
-    assert not_carried([row | {"largest_rate_closed": 10.0}]) == {9.0: 10.0}
-    assert not_carried([row | {"largest_rate_closed": None}]) == {9.0: 8.0}
-    assert not_carried([row | {"is_steady": True, "largest_rate_closed": 10.0}]) == {}
+    assert not_carried([row, row | {"carried_rate": 8.5}]) == {9.0: 8.5}
+    assert not_carried([row, row | {"is_steady": True}]) == {}
 
 
 @pytest.mark.parametrize("others", ["", "5,90,9\n"])
@@ -140,7 +139,7 @@ def test_rates_are_drawn_as_a_load_or_as_a_capacity(run, tmp_path, more, kind, d
     "case", ["qwen3-235b-a22b 8xh200", "qwen3-30b-a3b h100", "qwen3-32b 2xh200"]
 )
 def test_one_load_has_one_answer(case, rows):
-    """By formula that of predict, with drafts and without.
+    """About that of predict, with drafts and without.
 
     Simulated, prompts of equal requests come together, and share the launches of their steps.
     """
@@ -148,7 +147,5 @@ def test_one_load_has_one_answer(case, rows):
     asked = f"{case} {lengths} --drafter eagle3 --acceptance-rate 0.7"
     plain, drafted = rows(f"load {asked} --users 32 --policy none,fixed:3 --requests 400")
     (row,) = rows(f"predict {asked} --batch-size 32 --draft-length 3")
-    assert plain["tpot_closed"] == pytest.approx(row["forward_time"], rel=0.025)
-    assert 0.96 < drafted["tpot_closed"] / row["tpot"] < 1.03  # where drafts read experts anyway
-    for own in (plain, drafted):
-        assert 0.65 * own["tpot_closed"] < own["tpot"] < 1.02 * own["tpot_closed"]
+    for own, predicted in ((plain, row["forward_time"]), (drafted, row["tpot"])):
+        assert 0.65 * predicted < own["tpot"] < 1.05 * predicted

@@ -12,9 +12,11 @@ from specmodel.simulate.state import Limits
 
 
 def ran(requests, servers, transfer=0.25):
-    prefill = DisaggregatedPrefill(
-        servers=servers, transfer_time=lambda requests: np.full(requests.count, transfer)
-    )
+    class Prefill(DisaggregatedPrefill):
+        def transfer_time(self, requests):
+            return np.full(requests.count, transfer)
+
+    prefill = Prefill(servers=servers, deployment=None)
     times = constant_times(0.001, 1.0, max_requests=50)
     service = Service(times=times, limits=Limits(blocks=10_000), prefill=prefill)
     return service.run(requests, compiled=False)

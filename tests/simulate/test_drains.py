@@ -40,8 +40,9 @@ def test_answers_to_a_prompt_hold_its_cache_once():
         asked = {**lengths, "drain": prompts, "samples": samples, "changes": MEMORY}
         (row,) = load(**WHERE, **asked).rows
         assert row["most_running"] == running
-        (run,) = drain_asked(**asked).simulated("fixed:3")
-        assert run.state.free_blocks == run.limits.blocks
+        drain = drain_asked(**asked)
+        (run,) = drain.simulated("fixed:3")
+        assert run.state.free_blocks == drain.study.drafting_service.limits.blocks
 
 
 def test_a_shared_prefix_is_held_once_by_those_that_run():
@@ -49,7 +50,6 @@ def test_a_shared_prefix_is_held_once_by_those_that_run():
     asked |= {"policy": "none", "changes": MEMORY, "shared_prefix": 8000}
     (row,) = load(**WHERE, **asked).rows
     assert row["running"] > 25  # of which 13 fit, if each held its whole prompt
-    assert row["running_closed"] == pytest.approx(row["running"], rel=0.25)
 
 
 @pytest.mark.parametrize("servers", [1, 3])
@@ -107,7 +107,7 @@ def test_only_the_first_answer_to_a_prompt_is_prefilled_whole():
     drain = drain_asked(drain=5, samples=4, servers=2, **EQUAL)
     runs = drain.simulated("none")
     prompts = [3, 2]  # dealt in turn
-    block = runs[0].limits.block_size
+    block = drain.study.plain_service.limits.block_size
     for run, count in zip(runs, prompts, strict=True):
         left = 200 - 200 // block * block
         assert run.state.prefilled_tokens == count * (200 + 3 * left)

@@ -21,7 +21,7 @@ from specmodel.simulate import (
     simulate,
     timeline,
 )
-from specmodel.simulate.drafting import drafting, fixed
+from specmodel.simulate.drafting import drafting, scheduled
 from specmodel.simulate.limits import usual_scheduler
 from specmodel.simulate.state import BY_BATCH, OWN, Limits
 from specmodel.simulate.tables import TabulatedTimes
@@ -63,7 +63,7 @@ def test_one_request_at_a_time_waits_as_pollaczek_and_khinchine_say(work, load):
 def test_one_user_decodes_as_predicted_at_batch_size_one(arrivals, draft_length):
     requests = draw_requests(arrivals, Lengths(prompt_tokens=500, output_tokens=2000), 80, 2)
     deployment, _ = deploy(**QWEN)
-    how = {"drafts": fixed(draft_length), "acceptance": Acceptance(acceptance_rate=0.7)}
+    how = {"drafts": scheduled([draft_length]), "acceptance": Acceptance(acceptance_rate=0.7)}
     service = prepare(deployment, usual_scheduler(deployment, 3), requests, 3)
     run = replace(service, **how).run(requests)
     contexts = np.linspace(500, 2500, 41)
@@ -87,7 +87,7 @@ def test_a_closed_loop_of_endless_outputs_is_a_batch(users, draft_length):
     service = replace(
         service,
         times=replace(table, base=held),
-        drafts=fixed(draft_length),
+        drafts=scheduled([draft_length]),
         acceptance=Acceptance(acceptance_rate=0.7),
     )
     run = service.run(requests, log_steps=400)
@@ -150,7 +150,7 @@ def test_a_lookup_emits_what_is_predicted(form):
     assert run.tokens_per_step == pytest.approx(tokens, abs=4 * 1.2 / (30_000 / tokens) ** 0.5)
 
 
-@each_row("policy", ["none", "fixed:3", "cascade", "bandit", "goodput", "sglang"])
+@each_row("policy", ["none", "fixed:3", "cascade", "goodput", "sglang"])
 def test_one_user_with_a_state_of_each_request_is_the_replay(policy):
     """To the last digit as context grows, without noise: every step, and every request.
 

@@ -16,7 +16,6 @@ from specmodel.simulate.policies import (
     AdaptiveSteps,
     Cascade,
     CascadeSettings,
-    DiscountedBandit,
     Goodput,
     known,
     scheduled_draft_lengths,
@@ -295,23 +294,6 @@ def test_a_server_of_sglang_begins_at_three_and_first_changes_at_batch_15():
     assert drafted_by(AdaptiveSteps(7, num_steps=1), 0, 40) == [1] * 40
 
 
-def test_a_bandit_finds_the_best_arm_and_follows_when_it_changes():
-    policy = DiscountedBandit([0, 1, 3], width=0.1)
-
-    def play(best, steps):
-        hits = 0
-        for _ in range(steps):
-            length = policy.propose()
-            hits += length == best
-            policy.observe(2 if length == best else 1, 1.0)
-        return hits / steps
-
-    play(3, 50)
-    assert play(3, 200) > 0.8
-    play(1, 400)
-    assert play(1, 200) > 0.8
-
-
 @cases(
     "policy ranges", ("below:4:2", [[1, 4, 2], [5, 5, 0]]), ("below:1:3", [[1, 1, 3], [2, 2, 0]])
 )
@@ -370,9 +352,6 @@ SGLANG = partial(AdaptiveSteps, 7)
     (lambda: SGLANG(update_interval=0), "sglang.update_interval: got 0"),
     (lambda: Goodput([1.0], first_acceptance_rate=1.0), "first_acceptance_rate: got 1"),
     (lambda: Goodput([1.0, -1.0]), "^goodput step_time: got"),
-    (lambda: DiscountedBandit([0, 1], discount=1.5), "discount: got 1.5"),
-    (lambda: DiscountedBandit([0, 1], width=-1), "width: got -1"),
-    (lambda: DiscountedBandit([-1, 0]), "^bandit draft_lengths"),
     (lambda: Cascade.by_settings([1.0] * 8, max_trials=0), "^cascade.max_trials: got 0"),
     (lambda: Cascade.by_settings([1.0] * 8, climb=1), "climb: got 1; .* true or false"),
 )

@@ -26,14 +26,7 @@ from specmodel.simulate import (
 from specmodel.simulate.blocks import DrawnBlock, make_blocks, replay_adapted, serial_loop
 from specmodel.simulate.feedback import Policies
 from specmodel.simulate.machine_code import compiled_function
-from specmodel.simulate.policies import (
-    AdaptiveSteps,
-    Cascade,
-    CascadeSettings,
-    DiscountedBandit,
-    Goodput,
-    Step,
-)
+from specmodel.simulate.policies import AdaptiveSteps, Cascade, CascadeSettings, Goodput, Step
 from specmodel.simulate.policies.policy import LearningPolicy, learn_nothing
 from specmodel.simulate.sampling import draw_noise
 from specmodel.simulate.traces import trace_statistics
@@ -43,7 +36,7 @@ SMALL = load_architecture("qwen2-0.5b").with_changes("drafter", {"vocabulary_siz
 OLMOE = {"target": "olmoe-1b-7b", "hardware": "rtx_6000_ada", "engine": "vllm-moesd-2025"}
 POLICIES = (
     "none", "fixed:1", "fixed:3", "best-fixed", "cascade", "cascade:backoff_factor=1", "goodput",
-    "sglang", "bandit", "bandit:width=0.1", "table:1-8=2:9-64=1", "oracle",
+    "sglang", "cascade:max_trials=2", "table:1-8=2:9-64=1", "oracle",
 )  # fmt: skip
 
 
@@ -148,10 +141,9 @@ def test_a_look_up_takes_its_time_whether_it_finds_anything_or_not(times):
 def test_upkeep_is_paid_by_policies_that_may_resume(eagle_times):
     trace = make_trace([[3] * 300], [[0] * 300], max_draft_length=3)
     records = simulate(trace, eagle_times, ["cascade", "fixed:0"], seed=0, variation=NONE)
-    for name in ("cascade", "oracle"):
-        steps = timeline(trace, eagle_times, name, request=0, seed=0, variation=NONE)
-        plain = steps[steps["draft_length"] == 0]["step_time"]
-        assert plain.unique() == pytest.approx([1.03 * eagle_times.forward_time])
+    steps = timeline(trace, eagle_times, "cascade", request=0, seed=0, variation=NONE)
+    plain = steps[steps["draft_length"] == 0]["step_time"]
+    assert plain.unique() == pytest.approx([1.03 * eagle_times.forward_time])
     bound = simulate(trace, eagle_times, ["oracle"], seed=0, variation=NONE)
     assert bound["expected_time"].tolist() == pytest.approx([300 * eagle_times.paused_time])
     fixed = records[records["policy"] == "fixed:0"]
@@ -265,7 +257,6 @@ LEARNING = [
     Goodput([1.0, 1.9], probe_interval=3),
     AdaptiveSteps(7),
     AdaptiveSteps(7, {"1": {"candidate_steps": [0, 2, 4], "ceiling_coeff": 1.5}}),
-    *(DiscountedBandit(range(8), discount=kept) for kept in (0.98, 0.3)),
 ]
 
 
@@ -327,7 +318,6 @@ BEFORE = {
     "fixed:3": (4401, 13203, 7464.918811108957),
     "cascade": (5091, 7008, 6912.67587889011),
     "cascade:backoff_factor=1:climb=false": (4770, 10427, 7333.399711447113),
-    "bandit": (5059, 7915, 7092.329664845345),
     "oracle": (3970, 4030, 5033.364755270597),
 }
 
@@ -389,11 +379,11 @@ def test_requests_begin_with_their_prompts(growing_times):
 
 
 def test_servers_keep_what_they_learned(times):
-    """A bandit begins by trying every arm: once a request, or once a server."""
+    """Cascade begins with a baseline: once a request, or once a server."""
     trace = bursty_trace(40, 33)
-    own = {state: simulate(trace, times, ["bandit"], seed=0, policy_state=state)
+    own = {state: simulate(trace, times, ["cascade"], seed=0, policy_state=state)
            for state in ("request", "server")}  # fmt: skip
-    assert simulate(trace, times, ["bandit"], seed=0).equals(own["request"])
+    assert simulate(trace, times, ["cascade"], seed=0).equals(own["request"])
     assert not own["request"].equals(own["server"])
     steps = own["server"]["steps"].to_numpy()
     assert (steps[:8] == own["request"]["steps"].to_numpy()[:8]).all()  # the first of each server
@@ -469,7 +459,7 @@ def test_the_default_spread_of_a_step_is_that_of_random_routing():
 
 def test_the_same_seed_gives_the_same_records_on_any_number_of_workers(times, monkeypatch):
     monkeypatch.setattr("specmodel.simulate.sources.BLOCK_REQUESTS", 16)
-    policies = ["cascade", "goodput", "sglang", "bandit:width=0.1", "oracle", "best-fixed"]
+    policies = ["cascade", "goodput", "sglang", "cascade:max_trials=2", "oracle", "best-fixed"]
     sample = Sample(
         processes=[iid_process(0.6, 9), iid_process(0.2, 9)], num_requests=50, output_tokens=60
     )
@@ -485,8 +475,8 @@ def test_the_same_seed_gives_the_same_records_on_any_number_of_workers(times, mo
         same = alone.loc[alone["policy"] == "goodput", "time"]
         assert (other["time"].to_numpy() != same.to_numpy()).any()
         for request in (0, 20, 49):
-            row = alone[(alone["policy"] == "bandit:width=0.1")].iloc[request]
-            steps = timeline(source, times, "bandit:width=0.1", request=request, seed=18)
+            row = alone[(alone["policy"] == "cascade:max_trials=2")].iloc[request]
+            steps = timeline(source, times, "cascade:max_trials=2", request=request, seed=18)
             assert len(steps) == row["steps"]
             assert steps["step_time"].sum() == pytest.approx(row["time"], rel=1e-12)
 

@@ -82,4 +82,3 @@ def test_it_gains_where_every_fixed_length_of_the_block_loses():
     assert plain.mean_tpot == pytest.approx(33.8e-3, rel=0.05)
     assert own.mean_tpot == pytest.approx(26.0e-3, rel=0.15)
     assert own.tokens_per_step == pytest.approx(2.65, rel=0.06)
-    assert study.curves(adaptive) is None

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from specmodel.core.base.fronts import front
 
 if TYPE_CHECKING:
-    from specmodel.simulate.policies.bandit import DiscountedBandit as DiscountedBandit
     from specmodel.simulate.policies.cascade import (
         Cascade as Cascade,
         CascadeSettings as CascadeSettings,

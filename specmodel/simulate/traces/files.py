@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from msgspec import Meta
-from msgspec.structs import replace
 
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.files import check_readable, refusing, write_bytes
@@ -28,7 +27,6 @@ from specmodel.simulate.traces.record import (
     Counts,
     Trace,
     check_request,
-    collect_trace,
 )
 
 SCHEMA: Literal["specmodel-trace"] = "specmodel-trace"
@@ -78,16 +76,18 @@ def read_trace(path: str | Path) -> Trace:
         raise InputError("trace", str(path), f"a {' or '.join(SUFFIXES)} file")
     rows = json_lines(path, "trace") if suffix == WRITTEN else _table_rows(path, name)
     where, first = next(rows, (name, None))
+    header, longest = None, LONGEST_DRAFT
     if isinstance(first, list) or (isinstance(first, dict) and ACCEPTED in first):
-        header, rows = _with_header(itertools.chain([(where, first)], rows))
+        rows = itertools.chain([(where, first)], rows)
     else:
         header = _header(first, where)
-    longest, positions = header.max_draft_length, 0
-    prompts: list[int] = []
-    requests: list[tuple[Counts, ...]] = []
-    columns, more = [*COLUMNS], [PROMPT]
+        longest = header.max_draft_length
+    requests, prompts = list[tuple[Counts, ...]](), list[int]()
+    columns, more, positions = [PROPOSED, ACCEPTED], [PROMPT], 0
     for where, row in rows:
+        row = {ACCEPTED: row} if header is None and isinstance(row, list) else row
         if not requests and isinstance(row, dict):  # what the first request has, all have
+            columns = columns[header is None and PROPOSED not in row :]
             columns += _columns_at(row, longest, where)
             more = [name for name in more if name in row]
         _only_keys(row, [*columns, *more], where)
@@ -99,32 +99,24 @@ def read_trace(path: str | Path) -> Trace:
         requests.append(check_request({name: row[name] for name in columns}, longest, where))
         positions += len(requests[-1][0])
         check_positions(positions, where)
-    if len(requests) != header.num_requests:
+    if header is not None and len(requests) != header.num_requests:
         expected = f"num_requests = {header.num_requests}, as in its header"
         raise InputError(name, f"{len(requests)} requests", expected)
-    known = np.array(prompts, dtype=np.int64) if prompts else None
-    lengths = [_length_of(name) for name in columns[len(COLUMNS) :]]
-    trace = collect_trace(requests, longest, header.metadata, lengths)
-    return replace(trace, prompt_tokens=known)
-
-
-def _with_header(rows: Rows) -> tuple[Header, Rows]:
-    """Return the header that requests without one are taken to have, and their proposals."""
-    kept, most, positions = list[tuple[str, Any]](), 1, 0
-    for where, row in rows:
-        request = {ACCEPTED: row} if isinstance(row, list) else row
-        kept.append((where, request))
-        told = PROPOSED if PROPOSED in kept[0][1] else ACCEPTED
-        need_keys(request, [told], where)
-        (counts,) = check_request({told: request[told]}, LONGEST_DRAFT, where)
-        most = max(most, int(counts.max()))
-        positions += len(counts)
-        check_positions(positions, where)
-    taken = {TAKEN: f"drafts of {most} tokens at each position"} if told == ACCEPTED else {}
-    header = Header(schema_version=1, max_draft_length=most, num_requests=len(kept), metadata=taken)
-    return header, (
-        (where, {PROPOSED: [most] * len(row[ACCEPTED]), **row} if told == ACCEPTED else row)
-        for where, row in kept
+    counted = dict(zip(columns, map(np.concatenate, zip(*requests, strict=True)), strict=True))
+    metadata = dict(header.metadata) if header else {}
+    if header is None:
+        longest = max(1, *(int(counts.max()) for counts in counted.values()))
+        _columns_at(columns, longest, name)
+        if PROPOSED not in columns:
+            metadata[TAKEN] = f"drafts of {longest} tokens at each position"
+    return Trace(
+        proposed_tokens=counted.get(PROPOSED, np.full(positions, longest, np.uint8)),
+        accepted_tokens=counted[ACCEPTED],
+        output_tokens=np.array([len(counts) for counts, *_ in requests], np.int64),
+        max_draft_length=longest,
+        metadata=metadata,
+        prompt_tokens=np.array(prompts, np.int64) if prompts else None,
+        accepted_at={length: counted[own] for own in columns if (length := _length_of(own))},
     )
 
 

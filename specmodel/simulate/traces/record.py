@@ -88,29 +88,8 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False):
         )
 
 
-def collect_trace(
-    requests: Sequence[tuple[Counts, ...]],
-    max_draft_length: int,
-    metadata: Mapping[str, str],
-    lengths: Sequence[int] = (),
-) -> Trace:
-    """Return a trace of requests that were checked.
-
-    Each has proposed and accepted tokens, and accepted ones of drafts of some lengths [token].
-    """
-    proposed, accepted, *others = zip(*requests, strict=True)
-    return Trace(
-        proposed_tokens=np.concatenate(proposed),
-        accepted_tokens=np.concatenate(accepted),
-        output_tokens=np.array([len(counts) for counts in proposed], dtype=np.int64),
-        max_draft_length=max_draft_length,
-        metadata=dict(metadata),
-        accepted_at={n: np.concatenate(row) for n, row in zip(lengths, others, strict=True)},
-    )
-
-
 def check_request(counts: Mapping[str, Any], longest: int, where: str) -> tuple[Counts, ...]:
-    """Return what a request has by position, checked: proposed tokens first, then accepted ones.
+    """Return what a request has by position, checked: proposed tokens first, if told.
 
     Errors say that it is `where`.
     """
@@ -118,12 +97,12 @@ def check_request(counts: Mapping[str, Any], longest: int, where: str) -> tuple[
         whole_numbers(values, f"{where} {name}", longest).astype(np.uint8)
         for name, values in counts.items()
     ]
-    proposed = checked[0]
+    proposed, told = checked[0], next(iter(counts))
     for name, accepted in zip(counts, checked, strict=True):
         if len(accepted) != len(proposed):
-            expected = f"{len(proposed)} positions, as in proposed_tokens"
+            expected = f"{len(proposed)} positions, as in {told}"
             raise InputError(f"{where} {name}", f"{len(accepted)} positions", expected)
-        beyond = np.flatnonzero(accepted > proposed)
+        beyond = np.flatnonzero((accepted > proposed) & (told == COLUMNS[0]))
         if len(beyond):
             p = int(beyond[0])
             expected = f"at most proposed_tokens, {proposed[p]}"

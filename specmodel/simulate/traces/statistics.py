@@ -68,9 +68,7 @@ def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS)
     is_end[1:] = (accepted[1:] == 0) & (accepted[:-1] > 0)
     is_end[trace.starts] = False
     ends = np.count_nonzero(is_end)
-    at_reference: dict[str, float | None] = {}
-    if trace.max_draft_length >= REFERENCE_LENGTH:
-        at_reference = _clustering(trace)
+    at_reference = _clustering(trace) if trace.max_draft_length >= REFERENCE_LENGTH else {}
     return TraceStatistics(
         num_requests=trace.num_requests,
         draft_lengths=lengths,

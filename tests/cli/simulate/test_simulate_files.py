@@ -74,7 +74,7 @@ def test_policies_of_the_package_are_not_asked_as_objects(policies, monkeypatch)
     trace, times = read_trace("trace.jsonl"), read_replay_times("times.csv")
     records = simulate(trace, times, [Cascade], seed=0)
     assert records["plain_time"].sum() / records["time"].sum() == pytest.approx(usual)
-    assert policies("goodput,sglang,bandit,fixed:3,oracle")
+    assert policies("goodput,sglang,fixed:3,oracle")
 
 
 # files that are written
