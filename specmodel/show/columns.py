@@ -86,7 +86,7 @@ def _share(name: str, row: Row, unit: str = " %") -> str:
 
 
 _WHERE_IT_VARIES = "where it varies"
-_QUANTITIES = {"tpot": "TPOT", "ttft": "TTFT", "step_time": "step", "speedup": "speedup"}
+_QUANTITIES = {"tpot": "TPOT", "step_time": "step", "speedup": "speedup"}
 _FUNCTIONS: dict[str, Callable[[str, Row], str]] = {
     "either": _either,
     "duration": _long,

@@ -7,7 +7,6 @@ from specmodel.core.base.fronts import front
 if TYPE_CHECKING:
     from specmodel.calibrate.fit.measured.benchmarks import read_benchmarks as read_benchmarks
     from specmodel.calibrate.fit.measured.judge import (
-        judge_first_tokens as judge_first_tokens,
         judge_serving as judge_serving,
         serving_errors as serving_errors,
     )

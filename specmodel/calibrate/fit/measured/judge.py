@@ -1,4 +1,4 @@
-"""Engines as predicted and as measured, row by row: times to the first token too, and errors."""
+"""Engines as predicted and as measured, row by row, and errors."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ import numpy as np
 import pandas as pd
 from msgspec.structs import replace
 
-from specmodel.calibrate.fit.measured.aliases import stack_of
-from specmodel.calibrate.fit.measured.tables import Served, ServingTable, check_milliseconds
+from specmodel.calibrate.fit.measured.tables import Served, ServingTable
 from specmodel.calibrate.fit.steps import measured_steps
 from specmodel.core.algebra.acceptance import Acceptance
 from specmodel.core.base.errors import InputError
-from specmodel.core.base.units import FloatArray
 from specmodel.core.cost.deploying import resolve
 from specmodel.core.cost.deployment import Deployment
-from specmodel.core.cost.prefill import prefill_pass
-from specmodel.core.machines.engine import Overheads, first_token_constants
+from specmodel.core.machines.engine import Overheads
 from specmodel.core.prediction.decoding import decode_deployed
 from specmodel.core.prediction.intervals import MAX_POINTS
 from specmodel.core.prediction.outcome import Prediction
@@ -150,20 +147,13 @@ def serving_errors(judged: pd.DataFrame) -> pd.DataFrame:
 
 def _errors(part: pd.DataFrame) -> dict[str, Any]:
     error = part["error"]
-    errors: dict[str, Any] = {
+    return {
         "rows": len(part),
         "mean_error": float(error.abs().mean()),
         "median_error": float(error.abs().median()),
         "bias": float(error.mean()),
+        "coverage": float(part["measured"].between(part["low"], part["high"]).mean()),
     }
-    if "low" in part:
-        errors["coverage"] = float(part["measured"].between(part["low"], part["high"]).mean())
-    return errors
-
-
-MOST_REQUESTS = 4  # with more at once, queues count more than prefill [request]
-LEAST_PROMPT = 4000  # below, the engine's constant counts more than prefill [token]
-LEAST_MILLISECONDS = 5.0  # no engine answers such a prompt in less: such are seconds
 
 
 def host_speeds(rows: Sequence[Served]) -> pd.DataFrame:
@@ -200,76 +190,3 @@ def _errors_by_speed(rows: Sequence[Served]) -> np.ndarray:
     overheads, steps = Overheads(**own), measured_steps(rows)
     tried = [replace(overheads, host_speed=overheads.host_speed * speed) for speed in SPEEDS]
     return np.array([steps.predicted(engine) / steps.measured - 1 for engine in tried])
-
-
-def judge_first_tokens(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Return the rows of few requests with long prompts, and reasons by row why others are not.
-
-    A row has its labels, stack (whose kernels were taken), degrees, lengths, measured, base_time
-    (prefill and waiting), predicted with the engine's constant [s], and error, over measured less
-    one [-].
-    """
-    refused = {row.row: why for row in table.rows if (why := _not_taken(row))}
-    taken = [row for row in table.rows if row.row not in refused]
-    if not taken:
-        why = next(iter(refused.values()), "there is none")
-        expected = f"at least one with measured_ttft_ms; of the first, {why}"
-        raise InputError("serving", "no row that is taken", expected)
-    times = [1e3 * (row.first_token or 0.0) for row in taken]
-    check_milliseconds(times, "serving.measured_ttft_ms", LEAST_MILLISECONDS)
-    found, impossible = told_of(taken, _timed)
-    refused |= impossible
-    judged = pd.DataFrame(found)
-    if judged.empty:
-        raise InputError("serving", "no row that is taken", "one whose model takes its layout")
-    constants = first_token_constants()
-    own = [constants.get(stack_of(engine), 0.0) for engine in judged["engine"]]
-    predicted = judged["base_time"] + own
-    return judged.assign(predicted=predicted, error=predicted / judged["measured"] - 1), refused
-
-
-def first_token_time(
-    prefill_time: FloatArray,
-    step_time: FloatArray,
-    batch_size: FloatArray,
-    output_length: FloatArray,
-    constant_time: FloatArray | float = 0.0,
-) -> FloatArray:
-    """Return the mean time from a request to its first token, in steady state [s].
-
-    The step time includes the prefill that steps carry for others; the constant is what the engine
-    adds to every first token: HTTP, tokenization, scheduling. A request arrives as another one
-    ends, when the next step of the others has begun. It waits for that step, and its prompt is
-    prefilled at once. Each of the others is in prefill for a share ``prefill_time / (prefill_time +
-    output_length * step_time)`` of its time; a request that meets a prefill waits for half of it on
-    average. Prompts that arrive together at the start of a benchmark queue longer, which is not
-    counted.
-    """
-    others = np.maximum(batch_size - 1, 0.0)
-    busy = prefill_time / (prefill_time + output_length * step_time)
-    waiting = np.minimum(others, 1.0) * step_time + others * busy * prefill_time / 2
-    return np.asarray(prefill_time + waiting + constant_time)
-
-
-def _not_taken(row: Served) -> str:
-    """Return the reason not to judge a row by its first token; "" if there is none."""
-    if row.first_token is None:
-        return "it has no measured_ttft_ms"
-    if row.points["batch_size"] > MOST_REQUESTS:
-        return f"its first tokens wait in queues, with more than {MOST_REQUESTS} requests"
-    if row.points["prompt_length"] < LEAST_PROMPT:
-        return f"its prompts have less than {LEAST_PROMPT} tokens"
-    return ""
-
-
-def _timed(some: Alike) -> dict[str, Any]:
-    """Return measured TTFT, predicted prefill time, and TTFT without the engine's constant [s]."""
-    rows, deployment, assumed, points = some
-    prefill = prefill_pass(deployment, points["prompt_length"]).total_time
-    step = decode_deployed(deployment, assumed, **points).tpot
-    return {
-        "quantity": "ttft",
-        "measured": [row.first_token for row in rows],
-        "prefill_time": prefill,
-        "base_time": first_token_time(prefill, step, points["batch_size"], points["output_length"]),
-    }

@@ -10,12 +10,7 @@ import pandas as pd
 from msgspec import Struct
 
 from specmodel.calibrate.fit.measured.aliases import stack_of
-from specmodel.calibrate.fit.measured.judge import (
-    host_speeds,
-    judge_first_tokens,
-    judge_serving,
-    serving_errors,
-)
+from specmodel.calibrate.fit.measured.judge import host_speeds, judge_serving, serving_errors
 from specmodel.calibrate.fit.measured.tables import read_serving
 from specmodel.core.base.facts import Fact, known
 from specmodel.core.base.text import Viewed
@@ -27,8 +22,7 @@ class JudgedEngines(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     Parameters
     ----------
     rows, errors, hosts
-        The tables of `judge_serving` or `judge_first_tokens`, of `serving_errors`, and of
-        `host_speeds`, the last without rows where times to the first token are judged.
+        The tables of `judge_serving`, of `serving_errors`, and of `host_speeds`.
     not_taken
         The rows that are not judged, by reason, the most frequent reason first.
     assumed
@@ -44,23 +38,21 @@ class JudgedEngines(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     assumed: Mapping[str, str]
 
 
-def judged_engines(path: str | Path, *, ttft: bool = False) -> JudgedEngines:
+def judged_engines(path: str | Path) -> JudgedEngines:
     """Return the judged rows of a table of measured engines.
 
     Parameters
     ----------
     path
         A table, as `read_serving` reads it.
-    ttft
-        Whether to judge times to the first token, and not TPOT and speedups.
     """
     table = read_serving(path)
-    judged, refused = judge_first_tokens(table) if ttft else judge_serving(table)
+    judged, refused = judge_serving(table)
     reasons = {**table.not_taken, **refused}
     return JudgedEngines(
         rows=judged,
         errors=serving_errors(judged),
-        hosts=host_speeds([] if ttft else [row for row in table.rows if row.row not in refused]),
+        hosts=host_speeds([row for row in table.rows if row.row not in refused]),
         not_taken={
             reason: [row for row, why in reasons.items() if why == reason]
             for reason, _ in Counter(reasons.values()).most_common()
