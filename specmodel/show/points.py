@@ -14,11 +14,11 @@ from specmodel.plan.advice import gain_of
 from specmodel.plan.curves import (
     break_even_rows,
     cases_by_task,
-    curve_of,
+    curves_of,
     easiest_points,
     ends_at_context,
     published_tokens,
-    sweet_spots_with_ends,
+    spot_with_ends,
 )
 from specmodel.plan.ranking import lengths_by_size
 from specmodel.show import operator, report
@@ -31,8 +31,6 @@ from specmodel.show.views import case as case_of
 
 _KINDS = {"break_even_tokens_per_step": "pays", "sure_tokens_per_step": "surely pays"}
 """What holds from there on, by column."""
-_DASH = "-: no acceptance rate pays, or the batch does not fit in memory."
-_NONE = "No acceptance rate makes speculation pay."
 _USUAL = 3
 """Draft length at which published acceptance is told, or the nearest considered [token]."""
 _REMEDY = "to_frame(), --csv and --json have all"
@@ -67,9 +65,10 @@ def peak(prediction: Prediction, *, interval: bool | None = None) -> Answer:
     p = report.with_ends(prediction, interval)
     if case_of(p).draft_length is not None and not p.draft_length.all():
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
-    spots, (pays, denial) = sweet_spots_with_ends(p), report.verbs(p)
+    curves, (pays, denial) = curves_of(p), report.verbs(p)
+    spots = [spot_with_ends(curve, p) for curve in curves]
     best = max(spots, key=lambda row: row["peak_speedup"])
-    curve = curve_of(best, p)
+    curve = curves[spots.index(best)]
     sizes = [row["batch_size"] for row in curve]
     gains = [gain_of(row) if row["draft_length"] else None for row in curve]
     top = curve[sizes.index(best["peak_batch_size"])]
@@ -163,7 +162,8 @@ def break_even(prediction: Prediction) -> Answer:
     }
     if tokens:
         at_usual = [row | {"speedup": tokens * row["speedup_per_token"]} for row in at_usual]
-    words = PAGES["break_even"]["lines"] if "pays_from" in facts else [_NONE]
+    texts = PAGES["break_even"]
+    words = texts["lines"] if "pays_from" in facts else [texts["none"]]
 
     def tables() -> list[str]:
         title = f"speedup\nat {tokens:.2f}" if tokens else "speedup\nat yours"
@@ -175,7 +175,7 @@ def break_even(prediction: Prediction) -> Answer:
                 if name in kept[0]
             ]
             cells = "\n\n".join([f"With {usual} drafted:\n{cells}", *by_length])
-        dash = f"\n{_DASH}" * ("-" in cells.split())
+        dash = f"\n{texts['dash']}" * ("-" in cells.split())
         return [cells + dash + report.left_out(least)]
 
     found = report.answer(p, least, words, tables, facts)

@@ -58,7 +58,6 @@ def answer(
     kind = _kind(judged, prediction, decision)
     paste = _paste(prediction, shown, decision)
     is_known = report.verbs(prediction)[0] == "pays" and any(row["fits"] for row in every)
-    layout = better_layout(at_best, shown) if report.is_at_best(at_best) else None
     told = {
         "advice": Fact(_advice(judged, decision) if is_known else None),
         "how_sure": Fact(judged.word),
@@ -67,7 +66,7 @@ def answer(
         **(decision.facts() if decision else {}),
         "engine_option": Fact(paste[0]),
         "paste_into": Fact(paste[1]),
-        **(layout.facts() if layout else {}),
+        **(better_layout(at_best, shown) if report.is_at_best(at_best) else {}),
         "risk": Fact(operator.risk_cause(judged.risk, prediction) if judged.risk else None),
         "risk_at": Fact(judged.risk["batch_size"] if judged.risk else None, "request"),
         "fewest_gpus": Fact(operator.would_hold(prediction).strip()),
