@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 
 FIRST = ("routing_correlation", "host_speed")
 """Assumptions that move answers most, told first."""
-_MATTERING = PAGES["behind"]["mattering"]
-YOURS = (
-    *("names", "gpus", "tensor_parallel", "data_parallel", "expert_parallel"),
-    *("draft_tensor_parallel", "drafter", "acceptance", "context_length", "prefill"),
-    *("carried", "batch_size", "draft_length", "engine", "stack", "max_draft_length"),
-    *("memory_utilization", "proposal_rate", "lookup_time", "weight_dtype"),
-    "decode_context_parallel",
-)
-"""What a user would know and give."""
+_TEXTS = PAGES["behind"]
 CHANGES = "changes"
 """What --set changed, which was given."""
 FOR_PROGRAMS = (CHANGES, "fits_at_bound")
@@ -34,19 +26,6 @@ _CHECKPOINT = ("_dtype", "arithmetic")
 
 _LEFT_OUT = ("host", "target")
 """Kinds of left-out error that are told, the one that matters most to a user first."""
-
-_MADE_UP = "Drafter: made up, as the checkpoint has no MTP module; one like its layers is assumed."
-
-_MXFP4_OPTION = "with vLLM's option moe.activation: --set activation_dtype=mxfp8"
-"""How experts of mxfp4 come to meet 8 bits in vLLM 0.33 on Blackwell where the other activations
-have 16: by ``{"moe": {"activation": "mxfp8"}}`` in ``--quantization-config``, as some recipes have
-it (before, ``VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8=1``)."""
-
-_IDEAL = "Engine 'ideal' has no overhead: an upper bound on throughput."
-_IDEAL_DRAFTS = " On the speedup, overhead of each pass acts up, of drafting and rejection down."
-
-_WEIGHTS = {"weight_dtype": "weights", "expert_dtype": "experts", "attention_dtype": "attention"}
-"""Words for fields of dtypes of weights."""
 
 
 def behind(deployment: Deployment) -> list[str]:
@@ -59,9 +38,9 @@ def behind(deployment: Deployment) -> list[str]:
     if engine.fit:
         version = engine.fit.fitted_on.version if engine.fit.fitted_on else ""
         told = f"Engine: {version or engine.name}, fitted; {off_by(engine.fit)}"
-    ideal = _IDEAL + (_IDEAL_DRAFTS if deployment.has_drafter else "")
+    ideal = _TEXTS["ideal"] + _TEXTS["ideal_drafts"] * deployment.has_drafter
     told = ideal if engine.is_ideal else f"{told}."
-    made_up = [_MADE_UP] if deployment.drafter.is_made_up else []
+    made_up = [_TEXTS["made_up"]] if deployment.drafter.is_made_up else []
     if VERBOSE.get():
         return [*made_up, *_dtypes(deployment), _kernels(deployment), told]
     is_own = deployment.kernels.stack in deployment.hardware.fitted
@@ -78,9 +57,9 @@ def _dtypes(deployment: Deployment) -> list[str]:
     target, told = deployment.target, dict[tuple[str, str], str]()
     met = sorted(target.arithmetic_dtypes, key=lambda row: row[0] != "weight_dtype")
     for field, stored, arithmetic in met:
-        if field in _WEIGHTS:
+        if name := _TEXTS["weights"].get(field):
             computed = deployment.hardware.compute_dtype(arithmetic)
-            told.setdefault((stored, computed), _WEIGHTS[field])
+            told.setdefault((stored, computed), name)
 
     small = {stored for stored, _ in told if BYTES_PER_ELEMENT[stored] < 2}
     if not small:
@@ -92,7 +71,7 @@ def _dtypes(deployment: Deployment) -> list[str]:
     ]
     in_vllm = deployment.stack == "vllm"
     has_option = in_vllm and deployment.hardware.computes_in_fp4 and ("mxfp4", "bf16") in told
-    option = f" (fp8 {_MXFP4_OPTION})" if has_option else ""
+    option = _TEXTS["mxfp4"] if has_option else ""
     return [f"Dtypes: {', '.join(words)}{option}; KV cache {target.kv_dtype}."]
 
 
@@ -149,7 +128,7 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
     if not assumed:
         return "Assumed: nothing."
     first = [name for name in FIRST if name in assumed]
-    yours = [name for name in YOURS if name in assumed]
+    yours = [name for name in _TEXTS["yours"] if name in assumed]
     stored = [name for name in assumed if name.endswith(_CHECKPOINT) and name not in yours]
     ours = [name for name in assumed if name not in (*first, *yours, *stored)]
     groups = {"": first, "Yours to give": yours, "The checkpoint's": stored, "Ours": ours}
@@ -162,7 +141,11 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
 
 def briefly(assumed: Mapping[str, Any]) -> str:
     """Return a line with the assumptions that matter most and --verbose for all; "" for none."""
-    told = [words.format(assumed[name]) for name, words in _MATTERING.items() if name in assumed]
+    told = [
+        words.format(assumed[name])
+        for name, words in _TEXTS["mattering"].items()
+        if name in assumed
+    ]
     return wrap(f"Assumed: {', '.join([*told, 'more'])} (--verbose).") if assumed else ""
 
 

@@ -14,7 +14,7 @@ from specmodel.core.drafters.names import named_drafters
 from specmodel.show.behind import off_by
 from specmodel.show.columns import meanings
 from specmodel.show.forms import table
-from specmodel.show.glossary import LIMITS, WORDS, policy_words
+from specmodel.show.glossary import LIMITS, PAGES, WORDS, policy_words
 from specmodel.show.notes import si
 from specmodel.simulate import traces
 
@@ -166,14 +166,6 @@ def record_text(record: Any) -> str:
     return "\n".join([*(f"# {note}" for note in _notes(record)), toml_text(record)])
 
 
-_TO_FILL_IN = """\
-# A GPU of your own: put its figures in place of those below, of {name},
-# and give the path of the file to predict. Bytes, bytes a second, seconds; peaks
-# are dense [FLOP/s], a link's is that of one direction of one GPU. A GPU that
-# stands alone has no [link] and no [network].
-"""
-
-
 def template_text(gpu: specmodel.HardwareProfile) -> str:
     """Return a GPU as lines that a person changes into another one, without its own fits."""
     from msgspec.structs import replace
@@ -185,7 +177,7 @@ def template_text(gpu: specmodel.HardwareProfile) -> str:
     link = gpu.link and replace(gpu.link, all_reduce=common)
     text = toml_text(replace(gpu, name="My GPU", fitted={}, link=link))
     text = re.sub(r'(source) = (?!"all-reduces).*', r'\1 = "where this is from"', text)
-    return _TO_FILL_IN.format(name=gpu.name) + text
+    return f"{PAGES['catalog']['to_fill_in'].format(name=gpu.name)}{text}"
 
 
 def _notes(record: Any) -> Iterable[str]:

@@ -22,8 +22,7 @@ from specmodel.show.views import case as case_of
 
 _NEEDED, _RATE = "break_even_tokens_per_step", "break_even_acceptance_rate"
 _FIRST = ("batch_size", "draft_length", "context_length", "forward_time")
-_LINES = PAGES["turned"]["lines"]
-_NONE = "No acceptance makes speculation pay at any of these points."
+_TEXTS = PAGES["turned"]
 
 
 def turned_answer(
@@ -61,7 +60,7 @@ def turned_answer(
         "paste_into": Fact(where),
         "fewest_gpus": Fact(operator.would_hold(prediction).strip()),
     }
-    words = [*[_NONE] * (not needed), *lines(_LINES, told | facts)]
+    words = [*[_TEXTS["none"]] * (not needed), *lines(_TEXTS["lines"], told | facts)]
 
     def page() -> str:
         pasted = [operator.pasted(options, where)] if options else []
