@@ -25,6 +25,7 @@ from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.predicting import predicted
 from specmodel.core.prediction.table import Row
 from specmodel.plan.config_formats import config_format, format_of_engine, one_length, takes_length
+from specmodel.plan.schedule import mean_speedup
 
 if TYPE_CHECKING:
     from specmodel.plan.plans import Plan
@@ -294,8 +295,6 @@ def _gains(plan: Plan) -> dict[str, Fact]:
 
 def _losses(plan: Plan) -> dict[str, Fact]:
     """Return what one length, the engine's own rule and one schedule for all contexts lose."""
-    from specmodel.plan.schedule import mean_speedup
-
     schedule, has_one = plan.schedule, len(plan.schedule.ranges) == 1
     context, size = divmod(int(plan.speedup.argmin()), schedule.batch_size.size)
     # where a command is printed, it ends the batch

@@ -14,7 +14,7 @@ from specmodel.core.algebra.experts import active_experts, correlated_active_exp
 from specmodel.core.algebra.speculation import break_even_acceptance_rate
 from specmodel.core.base.errors import InputError, refuse_given
 from specmodel.core.base.ranges import ranges_text, spans
-from specmodel.core.base.units import FloatArray, Numeric, check, rows_of
+from specmodel.core.base.units import Numeric, check, rows_of
 from specmodel.core.drafters.measured_heads import published_head_of
 from specmodel.core.drafters.tasks import MIXED, MIXTURE
 from specmodel.core.prediction.accepted import kind_of, published_or_none
@@ -72,12 +72,12 @@ def sweet_spot(batch_size: Numeric, speedup: Numeric) -> SweetSpot:
         raise InputError("speedup", f"shape {gain.shape}", f"one for each of {B.size} batch sizes")
     if (np.diff(B) <= 0).any():
         raise InputError("batch_size", B.tolist(), "batch sizes in rising order, each once")
-    peak = int(B[gain.argmax()])
-    near = _ranges(B, gain >= gain.max() / np.sqrt(2))
+    sizes, peak = B.astype(int).tolist(), int(B[gain.argmax()])
+    near = spans(sizes, (gain >= gain.max() / np.sqrt(2)).tolist())
     return SweetSpot(
         peak_batch_size=peak,
         peak_speedup=float(gain.max()),
-        paying=_ranges(B, gain > 1),
+        paying=tuple(spans(sizes, (gain > 1).tolist())),
         near_peak=next(ends for ends in near if ends[0] <= peak <= ends[1]),
     )
 
@@ -223,8 +223,7 @@ def break_even_rows(prediction: Prediction) -> list[Row]:
         needed["sure"] = np.where(np.isnan(least), np.nan, sure), cost
     for name, (rates, tokens) in needed.items():
         for unit, values in (("acceptance_rate", rates), ("tokens_per_step", tokens)):
-            found[f"{name}_{unit}"] = np.array(values, dtype=object)
-            found[f"{name}_{unit}"][np.isnan(rates)] = None
+            found[f"{name}_{unit}"] = np.where(np.isnan(rates), np.array(None), values)
     found["speedup_per_token"] = 1 / p.relative_step_time
     if p.evaluation.acceptance.measured_by_context:
         found |= {"tokens_per_step": p.tokens_per_step, "speedup": p.speedup}
@@ -281,13 +280,6 @@ def compared_rows(predictions: Mapping[str, Prediction]) -> list[Row]:
             columns["speedup_high"] = np.where(p.draft_length > 0, gain.high, none)
         rows += [{"alternative": name} | row for row in rows_of(columns)]
     return rows
-
-
-def _ranges(
-    batch_size: FloatArray, holds: np.ndarray[Any, np.dtype[np.bool_]]
-) -> tuple[tuple[int, int], ...]:
-    """Return the first and last batch size of each run of neighbours where something holds."""
-    return tuple(spans(batch_size.astype(int).tolist(), holds.tolist()))
 
 
 def _axis(prediction: Prediction, others: Sequence[str]) -> int:

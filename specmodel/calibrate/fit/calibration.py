@@ -31,20 +31,12 @@ AGREEING = 0.25  # share of it by which halves of repeats differ at most if the 
 _FASTEST_PCIE = 7e10
 
 
-class Noise(Struct, frozen=True):
-    """How well repeats of a point agree: relative differences, medians over points [-]."""
-
-    raw: float  # standard deviation of times
-    ratio: float  # standard deviation of their ratios to the reference
-    split_half: float  # difference between the medians of odd and of even repeats
-
-
 class Calibration(Struct, frozen=True, kw_only=True, eq=False):
     """A profile made of timings."""
 
     text: str  # in TOML
     fits: Mapping[tuple[str, str], KernelFitting]  # by kind and dtype
-    noise: Noise
+    noise: Mapping[str, float]  # how well repeats of a point agree, as `noise` has it [-]
     launch_times: Mapping[str, float]  # of a kernel that does next to nothing, by how [s]
     skipped: Mapping[str, str]  # points that could not be timed, and why
     link: Link | None  # as all-reduces show it
@@ -144,15 +136,19 @@ def _missed(
     return broken
 
 
-def noise(rows: pd.DataFrame) -> Noise:
-    """Return how well the repeats of each point agree."""
+def noise(rows: pd.DataFrame) -> dict[str, float]:
+    """Return how well repeats of a point agree: relative differences, medians over points [-].
+
+    `raw` and `ratio` are standard deviations of times and of their ratios to the reference,
+    `split_half` is the difference between the medians of odd and of even repeats.
+    """
     timed = rows[rows["note"].isna() & (rows["latency"] != rows["reference_latency"])]
     ratio = timed["latency"] / timed["reference_latency"]
     timed = timed.assign(ratio=ratio, is_odd=timed["repeat"] % 2 == 1)
     points = timed.groupby("point")[["latency", "ratio"]]
     raw, ratio_noise = (points.std() / points.mean()).median()
     split = _halves_differ(timed["ratio"], timed["point"], timed["is_odd"])
-    return Noise(raw=float(raw), ratio=float(ratio_noise), split_half=split)
+    return {"raw": float(raw), "ratio": float(ratio_noise), "split_half": split}
 
 
 def _halves_differ(values: pd.Series, points: pd.Series, is_second: pd.Series) -> float:

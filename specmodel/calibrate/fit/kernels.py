@@ -10,14 +10,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from specmodel.calibrate.fit import timed_work
 from specmodel.calibrate.fit.result import FitResult, best_of_sharpnesses, log_fit_result, rounded
-from specmodel.calibrate.fit.timed_work import (
-    check_plausible,
-    judge,
-    predicted_time,
-    shape_errors,
-    work_of,
-)
 from specmodel.calibrate.measure.kernels.operators import TORCH
 from specmodel.calibrate.measure.measurements import groups, judged_rows
 from specmodel.core.algebra.roofline import KernelParameters
@@ -142,11 +136,11 @@ def fit_kernels(
     are each shorter than the sum, and attention may compute in a wider dtype than products, so that
     efficiencies of arithmetic above 1 are tried there.
     """
-    check_plausible(table, hardware)
+    timed_work.check_plausible(table, hardware)
     found: dict[tuple[str, str], KernelFitting] = {}
     computed: dict[str, float] = {}
     for kind, dtype, rows in sorted(groups(table), key=lambda group: group[0] != "gemm"):
-        arithmetic = work_of(kind, rows).dtype
+        arithmetic = timed_work.work_of(kind, rows).dtype
         bounds = _bounds(kind, rows, hardware, computed.get(arithmetic, 1.0))
         held = KernelParameters()
         if KIND_FITS[kind].dense == "taken":
@@ -202,7 +196,7 @@ class _Problem(Struct, frozen=True, eq=False):
         self, rows: pd.DataFrame, sharpnesses: Sequence[float] = SHARPNESSES
     ) -> tuple[FitResult, KernelParameters]:
         """Return the best fit to rows over the sharpnesses, and its parameters."""
-        measured = work_of(self.kind, rows), np.log(rows["latency"].to_numpy())
+        measured = timed_work.work_of(self.kind, rows), np.log(rows["latency"].to_numpy())
         best, sharpness = best_of_sharpnesses(self.errors, self.bounds, sharpnesses, *measured)
         errors = self.errors(best.x, *measured, sharpness)
         result = log_fit_result(list(self.bounds), best, errors, _series(rows))
@@ -219,18 +213,18 @@ def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
     if fitted["shape"].nunique() == 1:
         note = "one shape was fitted: errors and intervals say nothing of others"
         result = replace(result, warnings=(*result.warnings, note))
-    judged = judge(kind, judged_rows(rows), hardware, parameters)
+    judged = timed_work.judge(kind, judged_rows(rows), hardware, parameters)
     told = rows[rows["role"].isin(["fit", "spread"])]
     shape_spread, row_spread = _spreads(problem, told, float(parameters.sharpness))
     record = {
         **{name: rounded(value) for name, value in result.parameters.items()},
         **{n: rounded(value) for n in _ALWAYS if (value := float(getattr(parameters, n)))},
         "sharpness": parameters.sharpness,
-        "arithmetic_dtype": work_of(kind, fitted).dtype,
+        "arithmetic_dtype": timed_work.work_of(kind, fitted).dtype,
         "num_points": len(fitted),
         "num_judged": len(judged),
         "is_held_out": bool((rows["role"] == "judge").any()),
-        **shape_errors(judged),
+        **timed_work.shape_errors(judged),
         "shape_spread": shape_spread,
         "row_spread": row_spread,
         "at_bound": list(result.at_bound),
@@ -311,7 +305,7 @@ def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[f
         kept = pd.concat([kept_always, told[(part != fold) & is_fitted]])
         kept = kept if len(kept) > len(problem.bounds) else told[is_fitted]
         _, parameters = problem.solve(kept, (sharpness,))
-        predicted = predicted_time(problem.kind, left, problem.hardware, parameters)
+        predicted = timed_work.predicted_time(problem.kind, left, problem.hardware, parameters)
         missed[part == fold] = np.log(left["latency"] / predicted)
     return normal_spreads(pd.Series(missed), pd.Series(_series(told)))
 

@@ -138,10 +138,11 @@ def serving_errors(judged: pd.DataFrame) -> pd.DataFrame:
 
     Bias is the signed mean, coverage the share of rows measured within the 80 % interval [-].
     """
-    rows = [{"group": ALL, "value": "", **_errors(judged)}]
-    for name in (name for name in GROUPS if name in judged):
-        for value, part in judged.groupby(name, sort=True):
-            rows.append({"group": name, "value": str(value), **_errors(part)})
+    groups = [(n, value, part) for n in GROUPS if n in judged for value, part in judged.groupby(n)]
+    rows = [
+        {"group": name, "value": str(value), **_errors(part)}
+        for name, value, part in ((ALL, "", judged), *groups)
+    ]
     return pd.DataFrame(rows)
 
 
@@ -161,24 +162,18 @@ def host_speeds(rows: Sequence[Served]) -> pd.DataFrame:
 
     Hosts with a single row are left out: any speed meets it.
     """
-    pairs = [row for row in rows if row.tokens_per_step is not None and "host" in row.labels]
-    hosts = [row.labels["host"] for row in pairs]
-    found = []
-    for host in dict.fromkeys(hosts):
-        own = [row for row, name in zip(pairs, hosts, strict=True) if name == host]
-        if len(own) < 2:  # one row is met by any speed
-            continue
-        errors = _errors_by_speed(own)
-        best = int(np.abs(errors).mean(axis=1).argmin())
-        found.append(
-            {
-                "host": host,
-                "rows": len(own),
-                "host_speed": float(SPEEDS[best]),
-                "mean_error": float(np.abs(errors[best]).mean()),
-                "bias": float(errors[best].mean()),
-            }
-        )
+    hosts, found = dict[str, list[Served]](), []
+    for row in rows:
+        if row.tokens_per_step is not None and "host" in row.labels:
+            hosts.setdefault(row.labels["host"], []).append(row)
+    for host, own in hosts.items():
+        if len(own) > 1:  # one row is met by any speed
+            errors = _errors_by_speed(own)
+            mean = np.abs(errors).mean(axis=1)
+            best = int(mean.argmin())
+            met = {"mean_error": float(mean[best]), "bias": float(errors[best].mean())}
+            of_host = {"host": host, "rows": len(own), "host_speed": float(SPEEDS[best])}
+            found.append(of_host | met)
     return pd.DataFrame(found)
 
 
