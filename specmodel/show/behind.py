@@ -64,11 +64,10 @@ def _dtypes(deployment: Deployment) -> list[str]:
     small = {stored for stored, _ in told if BYTES_PER_ELEMENT[stored] < 2}
     if not small:
         return []
-    words = [
-        f"{name} {stored}"
-        + (f" computed in {computed}" if computed != stored or stored in small else "")
-        for (stored, computed), name in told.items()
-    ]
+    words = list[str]()
+    for (stored, computed), name in told.items():
+        is_told = computed != stored or stored in small
+        words.append(f"{name} {stored}" + f" computed in {computed}" * is_told)
     in_vllm = deployment.stack == "vllm"
     has_option = in_vllm and deployment.hardware.computes_in_fp4 and ("mxfp4", "bf16") in told
     option = _TEXTS["mxfp4"] if has_option else ""
@@ -89,7 +88,7 @@ def _kernels(deployment: Deployment) -> str:
     from specmodel.core.layers.kinds import KINDS, MAIN_KINDS
     from specmodel.core.machines.kernels import TYPICAL
 
-    kernels, record = deployment.kernels, deployment.kernels.record
+    kernels, record, gpu = deployment.kernels, deployment.kernels.record, deployment.hardware.name
     if record is None:
         return "Kernels: the data sheet's peaks, which none reaches."
     told, own, run = dict[str, str](), list[bool](), kernels_of(deployment.target)
@@ -105,20 +104,17 @@ def _kernels(deployment: Deployment) -> str:
             told.setdefault(taken, f"{KINDS[taken].words}{other} {fit.mean_error:.0%}")
     errors, name = ", ".join(told.values()), f"{kernels.stack} {record.version}"
     if kernels.stack == TYPICAL or record.lent_by or not own:
-        lent = f"{name} of {record.lent_by} is taken" if record.lent_by and own else ""
-        return (
-            f"Kernels: none were fitted on {deployment.hardware.name}"
-            f"{'' if own else f' in these dtypes by {name}'};"
-            f" {lent or 'typical ones are assumed'},"
-            f" off by {errors.replace(' (typical)', '')} on a GPU left out"
-            " (specmodel calibrate times yours)."
-        )
+        is_lent = bool(record.lent_by and own)
+        lent = f"{name} of {record.lent_by} is taken" if is_lent else _TEXTS["typical"]
+        told = {"by": "" if own else f" in these dtypes by {name}", "lent": lent}
+        told |= {"gpu": gpu, "errors": errors.replace(" (typical)", "")}
+        return str(_TEXTS["lent"].format_map(told))
     judged = "shapes not fitted" if all(own) else "what was fitted"
     if kernels.measured_here:
         return f"Kernels: measured here, {record.date} ({name}); off by {errors} on {judged}."
     wanted = deployment.engine.stack
     if wanted not in (None, kernels.stack) and wanted not in deployment.hardware.fitted:
-        name += f" (none of {deployment.engine.name}'s are fitted on {deployment.hardware.name})"
+        name += f" (none of {deployment.engine.name}'s are fitted on {gpu})"
     return f"Kernels: {name}, fitted; off by {errors} on {judged}."
 
 

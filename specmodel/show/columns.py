@@ -100,9 +100,7 @@ _FUNCTIONS: dict[str, Callable[[str, Row], str]] = {
     "parameter": _parameter,
     "ends of parameter": _ends_of_parameter,
     "share": _share,
-    "ends of share": lambda name, row: "-".join(
-        _share(end, row, "") for end in (name, _last(name))
-    ),
+    "ends of share": lambda n, row: "-".join(_share(end, row, "") for end in (n, _last(n))),
     "text": lambda name, row: row[name] or "-",
     "yes or no": lambda name, row: "yes" if row[name] else "no",
     "or none": lambda name, row: f"{row[name]:.3g}" if row[name] else "none",
@@ -134,10 +132,7 @@ def _column(row: dict[str, str], known: Column | None = None) -> Column:
     return replace(base, **{key: value for key, value in told.items() if value})
 
 
-_DOCUMENTED = (
-    *("compared", "break_even", "sweet_spots", "loads", "drains", "replayed", "schedules"),
-    "tasks",
-)
+_DOCUMENTED: list[str] = PAGES["columns"]["documented"].split()
 """Answers whose columns JSON and CSV have; others are of tables for people alone."""
 
 

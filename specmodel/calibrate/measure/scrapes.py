@@ -251,10 +251,8 @@ def _growth(earlier: Counts, later: Counts) -> Counts:
         raise InputError(counter, engine, expected)
     for key, then in earlier.items():
         if later[key] < then:
-            expected = (
-                f"at least {then:.0f}, as earlier: it went backwards, so the engine was"
-                " restarted, or the scrapes are swapped"
-            )
+            expected = f"at least {then:.0f}, as earlier: it went backwards, so the engine was"
+            expected += " restarted, or the scrapes are swapped"
             raise InputError(key[1], int(later[key]), expected)
     return {key: now - earlier[key] for key, now in later.items()}
 

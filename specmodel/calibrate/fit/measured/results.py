@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from specmodel.calibrate.fit.measured.aliases import TABLES
 from specmodel.calibrate.fit.measured.runs import Run, seen_batch
 from specmodel.calibrate.fit.measured.tables import Cells, check_milliseconds
 from specmodel.calibrate.measure.arguments import proposal_share, shares_reached
@@ -21,11 +22,7 @@ from specmodel.core.base.tables import as_number
 
 NEAR_WHOLE = 0.05  # how far a run's mean draft length may be from a whole number [token]
 
-FORMATS = (
-    "JSON of vllm bench serve --save-result, sglang.bench_serving --output-file, GuideLLM or AIPerf"
-    " (profile_export_aiperf.json), or CSV with speedup, tokens_per_s, tpot_ms or step_ms"
-    " (base_..., spec_...)"
-)
+FORMATS: str = TABLES["runs"]["formats"]
 """The accepted formats, for messages."""
 
 
