@@ -30,16 +30,6 @@ def duration(value: float) -> str:
     return f"{value:.3g} s"
 
 
-def _either(name: str, row: Row) -> str:
-    """Return a cell with the values without and with speculation, "-" for a missing one."""
-    ends = (row[f"{name}_plain"], row[name])
-    return ">".join("-" if end is None else f"{end:.0f}" for end in ends)
-
-
-def _long(name: str, row: Row) -> str:
-    return "-" if row[name] is None else duration(row[name])
-
-
 def _sizes(name: str, row: Row) -> str:
     from specmodel.core.base.ranges import ranges_text
 
@@ -58,10 +48,6 @@ def _in_its_unit(name: str, row: Row) -> str:
 
     is_count = row["unit"] in ("-", "token", "request")
     return f"{row[name]:.4g}" if is_count else format_si(row[name], row["unit"])
-
-
-def _last_letters(name: str, row: Row, room: int = 18) -> str:
-    return row[name] if len(row[name]) <= room else f"...{row[name][3 - room :]}"
 
 
 def _by_quantity(name: str, row: Row) -> str:
@@ -88,11 +74,13 @@ def _share(name: str, row: Row, unit: str = " %") -> str:
 _WHERE_IT_VARIES = "where it varies"
 _QUANTITIES = {"tpot": "TPOT", "step_time": "step", "speedup": "speedup"}
 _FUNCTIONS: dict[str, Callable[[str, Row], str]] = {
-    "either": _either,
-    "duration": _long,
+    "either": lambda name, row: ">".join(
+        "-" if end is None else f"{end:.0f}" for end in (row[f"{name}_plain"], row[name])
+    ),
+    "duration": lambda name, row: "-" if row[name] is None else duration(row[name]),
     "sizes": _sizes,
     "ends": _ends,
-    "last letters": _last_letters,
+    "last letters": lambda n, row: row[n] if len(row[n]) <= 18 else f"...{row[n][-15:]}",
     "in its unit": _in_its_unit,
     "quantity": lambda name, row: _QUANTITIES[row[name]],
     "by quantity": _by_quantity,
