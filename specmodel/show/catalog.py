@@ -10,10 +10,11 @@ from typing import Any
 
 import specmodel
 from specmodel.core.base.ranges import among
+from specmodel.core.base.text import align
 from specmodel.core.drafters.names import named_drafters
+from specmodel.core.prediction.table import columns_of
 from specmodel.show.behind import off_by
 from specmodel.show.columns import meanings
-from specmodel.show.forms import table
 from specmodel.show.glossary import LIMITS, PAGES, WORDS, policy_words
 from specmodel.show.notes import si
 from specmodel.simulate import traces
@@ -155,7 +156,8 @@ def listing(kind: str) -> str:
         block = list(alike)
         lists = [name for name in names if any(", " in row[name] for row in block)]
         shown = {name: f"{{{name}}}" for name in names}
-        blocks.append(table(block, shown, left=[names[0], names[-1], *lists]))
+        columns = columns_of(block, shown.items())
+        blocks.append(align(columns, left=[names[0], names[-1], *lists]))
     return "\n\n".join([*blocks, *([f"GB: {WORDS['GB']}."] if kind == "hardware" else [])])
 
 

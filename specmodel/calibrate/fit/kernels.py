@@ -71,14 +71,10 @@ SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)  # exponents tried: powers of two are c
 _ALWAYS = ("memory_efficiency", "compute_efficiency", "tile_rows")  # recorded though held
 _OF_DEPTHS = ("depth_time", "depth_limit", "result_terms")
 _OF_CPUS = ("reread_rows", "result_terms")
-_NESTED: Mapping[str, Sequence[str]] = {
-    "depth_limit": ("depth_limit",),
-    "depth_time": ("depth_time", "depth_limit"),
-    **{name: (name,) for name in _OF_CPUS},
-}
-"""What may be left out of a fit, in this order, and all that then goes: kernels that do not cut the
-depth that they walk, and those that do not walk one; products that read a matrix once, and those
-whose results cost nothing."""
+_NESTED = ("depth_limit", "depth_time", *_OF_CPUS)
+"""What may be left out of a fit, in this order: kernels that do not cut the depth that they walk,
+and those that do not walk one; products that read a matrix once, and those whose results cost
+nothing."""
 _FEWEST_DEPTHS = 3  # two parameters beside the launch say what products of a depth take at least
 _NO_WORSE = 1.01  # error over that of the fit with what points do not determine
 _FOLDS = 4
@@ -243,7 +239,7 @@ def _simplest(
     those of a CPU's products, each that hardly helps.
     """
     result, parameters = problem.solve(rows)
-    for name, left_out in _NESTED.items():
+    for name in _NESTED:
         most = np.inf if name in result.at_bound else 0.0
         if not most and name == "depth_time" and name in problem.bounds:
             unsure = _NO_WORSE if name in result.undetermined else 0.0
@@ -251,6 +247,7 @@ def _simplest(
         elif not most and name in _OF_CPUS and name in problem.bounds:
             most = _NO_WORSE
         if most:
+            left_out = {name, "depth_limit"} if name == "depth_time" else {name}
             bounds = {n: bound for n, bound in problem.bounds.items() if n not in left_out}
             simpler = replace(problem, bounds=bounds)
             found = simpler.solve(rows)
