@@ -9,7 +9,7 @@ import pandas as pd
 from msgspec import Struct
 from msgspec.structs import replace
 
-from specmodel.calibrate.fit.kernels import KernelFitting, fit_kernels, fitted_stack
+from specmodel.calibrate.fit.kernels import Fittings, fit_kernels, fitted_stack
 from specmodel.calibrate.fit.result import rounded
 from specmodel.calibrate.measure.kernels.device import DeviceInfo
 from specmodel.calibrate.measure.kernels.rows import read_rows
@@ -35,7 +35,7 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False):
     """A profile made of timings."""
 
     text: str  # in TOML
-    fits: Mapping[tuple[str, str], KernelFitting]  # by kind and dtype
+    fits: Fittings
     noise: Mapping[str, float]  # how well repeats of a point agree, as `noise` has it [-]
     launch_times: Mapping[str, float]  # of a kernel that does next to nothing, by how [s]
     skipped: Mapping[str, str]  # points that could not be timed, and why
@@ -97,7 +97,7 @@ def calibrate_rows(
 
 def _fit_what_can_be(
     table: pd.DataFrame, profile: HardwareProfile
-) -> tuple[dict[tuple[str, str], KernelFitting], dict[str, str]]:
+) -> tuple[Fittings, dict[str, str]]:
     """Return fits, and by kind why it has none."""
     doubtful, kept = dict[str, str](), table
     try:
@@ -116,9 +116,7 @@ def _fit_what_can_be(
     return fits, doubtful
 
 
-def _missed(
-    rows: pd.DataFrame, fits: Mapping[tuple[str, str], KernelFitting], doubtful: dict[str, str]
-) -> list[str]:
+def _missed(rows: pd.DataFrame, fits: Fittings, doubtful: dict[str, str]) -> list[str]:
     """Return a sentence for each kind whose law does not hold; add kinds of noise to `doubtful`."""
     broken = list[str]()
     for (kind, _), fitting in fits.items():

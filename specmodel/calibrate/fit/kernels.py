@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -95,9 +95,11 @@ class KernelFitting(Struct, frozen=True, kw_only=True, eq=False):
     result: FitResult
 
 
-def fit_kernels(
-    table: pd.DataFrame, hardware: HardwareProfile
-) -> dict[tuple[str, str], KernelFitting]:
+Fittings: TypeAlias = dict[tuple[str, str], KernelFitting]
+"""Fits by kind and dtype of weights or KV."""
+
+
+def fit_kernels(table: pd.DataFrame, hardware: HardwareProfile) -> Fittings:
     """Fit launch times, efficiencies, sharpness and tiles to measured kernels.
 
     Parameters
@@ -133,8 +135,7 @@ def fit_kernels(
     efficiencies of arithmetic above 1 are tried there.
     """
     timed_work.check_plausible(table, hardware)
-    found: dict[tuple[str, str], KernelFitting] = {}
-    computed: dict[str, float] = {}
+    found, computed = Fittings(), dict[str, float]()
     for kind, dtype, rows in sorted(groups(table), key=lambda group: group[0] != "gemm"):
         arithmetic = timed_work.work_of(kind, rows).dtype
         bounds = _bounds(kind, rows, hardware, computed.get(arithmetic, 1.0))
@@ -150,9 +151,7 @@ def fit_kernels(
     return found
 
 
-def fitted_stack(
-    fits: Mapping[tuple[str, str], KernelFitting], *, version: str, source: str, date: str
-) -> FittedStack:
+def fitted_stack(fits: Fittings, *, version: str, source: str, date: str) -> FittedStack:
     """Return the fits of `fit_kernels` as a profile records them.
 
     Parameters

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -57,6 +57,10 @@ class Range(Struct, frozen=True, kw_only=True):
         low, high = (math.log(end) if is_log else end for end in (self.low, self.high))
         values = (low + high) / 2 + (high - low) / 2 / NORMAL_80 * ndtri(q)
         return np.asarray(np.clip(np.exp(values) if is_log else values, self.minimum, self.maximum))
+
+
+Ranges: TypeAlias = Mapping[str, Range]
+"""Ranges by the name of the input."""
 
 
 def uncertain_ranges(
