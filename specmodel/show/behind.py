@@ -1,6 +1,7 @@
 """What an answer rests on in words: kernels and engine, how wrong they are, what was assumed.
 
-What is assumed is a user's to give, the checkpoint's, or ours.
+And its ground: published runs like it, and how far off they were. What is assumed is a user's to
+give, the checkpoint's, or ours.
 """
 
 from __future__ import annotations
@@ -8,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from specmodel.core.base.facts import Fact, Facts
 from specmodel.core.base.text import VERBOSE, wrap
 from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
     from specmodel.core.cost.deployment import Deployment
     from specmodel.core.machines.engine import EngineFit
+    from specmodel.core.prediction.evaluate import Evaluation
+    from specmodel.core.prediction.ground import Cell
 
 FIRST = ("routing_correlation", "host_speed")
 """Assumptions that move answers most, told first."""
-_TEXTS = PAGES["behind"]
+_TEXTS, _GROUND = PAGES["behind"], PAGES["ground"]
 CHANGES = "changes"
 """What --set changed, which was given."""
 FOR_PROGRAMS = (CHANGES, "fits_at_bound")
@@ -164,3 +168,45 @@ def _said(names: Collection[str], assumed: Mapping[str, Any]) -> str:
         ends = " (plausible: {:g} to {:g})".format(*plausible[name]) if name in plausible else ""
         words.append(f"{name}\xa0{assumed[name]}{ends}")
     return ", ".join(words)
+
+
+def ground_facts(evaluation: Evaluation) -> dict[str, Fact]:
+    """Return which published runs are nearest, how many, of how many hosts, how far off.
+
+    And what came true of what was said there, where that is enough to judge by. Of the longest
+    context; {} where no errors are known.
+    """
+    from specmodel.core.prediction.ground import place_of  # and NumPy, which help does not need
+    from specmodel.core.prediction.intervals import states_errors
+
+    deployment, contexts = evaluation.deployment, evaluation.points["context_length"]
+    if not states_errors(deployment, contexts):
+        return {}
+    place = place_of(deployment, float(contexts.max()))
+    nearest, facts = place.nearest, {"ground_kind": Fact(place.kind)}
+    if place.kind in ("own", "unfitted"):
+        return facts
+    shares = (nearest.published if evaluation.acceptance.source else nearest.given)._asdict()
+    came = {name: share for name, share in shares.items() if share == share}
+    return facts | {
+        "ground": Fact(cell_text(nearest.cell)),
+        "ground_rows": Fact(nearest.rows),
+        "ground_hosts": Fact(nearest.hosts),
+        "ground_error": Fact(nearest.error),
+        "ground_bias": Fact(nearest.bias),
+        "ground_shares": Fact(came if place.kind == "known" else None),
+    }
+
+
+def ground_texts(facts: Facts) -> list[str]:
+    """Return the template on the ground, with its cell if `VERBOSE`; none where it is not known."""
+    if "ground_kind" not in facts:
+        return []
+    of_kind = _GROUND["lines"][facts["ground_kind"].value]
+    return [of_kind, _GROUND["verbose"]] if VERBOSE.get() else [of_kind]
+
+
+def cell_text(cell: Cell) -> str:
+    """Return a cell as text, from its context to its engine."""
+    words = _GROUND["words"]
+    return ", ".join(words.get(part, part) for part in cell if part) or words["any"]

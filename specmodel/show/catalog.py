@@ -13,7 +13,7 @@ from specmodel.core.base.ranges import among
 from specmodel.core.base.text import align
 from specmodel.core.drafters.names import named_drafters
 from specmodel.core.prediction.table import columns_of
-from specmodel.show.behind import off_by
+from specmodel.show.behind import cell_text, off_by
 from specmodel.show.columns import meanings
 from specmodel.show.glossary import LIMITS, PAGES, WORDS, policy_words
 from specmodel.show.notes import si
@@ -45,7 +45,6 @@ def _architecture_row(name: str) -> Row:
 def _ground_rows() -> Iterable[Row]:
     """Yield how far off published runs were by ground, and what came true of what was said."""
     from specmodel.core.prediction.ground import grounds
-    from specmodel.show.grounds import cell_text
 
     for ground in grounds().values():
         shares = ground.given._asdict().items()

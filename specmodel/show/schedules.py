@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from specmodel.core.base.text import command_lines, wrap
 from specmodel.show import report
+from specmodel.show.behind import ground_facts, ground_texts
 from specmodel.show.columns import units
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, text_table
 from specmodel.show.glossary import PAGES
-from specmodel.show.grounds import ground_facts, ground_texts
 from specmodel.simulate.facts import carried_facts
 
 if TYPE_CHECKING:
