@@ -70,7 +70,7 @@ def _with_drafts(v: Values) -> str:
     """Return as text the draft lengths that a note is about; "" if it is about all."""
     if v.get("scheduled"):
         return f" with drafts of {listed([*map(str, v['scheduled'])])}"
-    if not v["drafts"]:
+    if not v.get("drafts"):
         return ""
     first, last = v["drafts"]
     words = f" with drafts of {first:.0f} or more tokens"
