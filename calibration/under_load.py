@@ -22,8 +22,8 @@ import pandas as pd
 from msgspec import Struct
 from msgspec.structs import replace
 
+from first_token import first_token_time
 from specmodel.calibrate.fit.measured import judge_serving, read_serving
-from specmodel.calibrate.fit.measured.judge import first_token_time
 from specmodel.core.algebra.acceptance import Acceptance
 from specmodel.core.base.errors import InputError
 from specmodel.core.cost.deploying import deploy, resolve

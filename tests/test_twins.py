@@ -133,14 +133,6 @@ def test_a_replay_needs_a_target():
     refused(r"^target: got ", specmodel.simulate.replayed, trace="code-eagle")
 
 
-def test_python_tabulates_steps_as_the_command_line(capsys):
-    pytest.importorskip("scipy")
-    told = {"drafter": "dspark", "max_draft_length": 3, "batch_size": [1, 8]}
-    words = "--drafter dspark --max-draft-length 3 --batch-size 1,8"
-    command = f"schedule --for sglang --format cost-table {QWEN} {words} --fragment-only"
-    assert specmodel.plan.step_costs(*WORDS, **told) == json.loads(run(capsys, command))
-
-
 def test_a_notebook_shows_an_answer_word_for_word():
     for found in (specmodel.predict(*WORDS), specmodel.load(*WORDS, users=2, requests=20)):
         assert found._repr_mimebundle_()["text/plain"] == str(found)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from specmodel import __version__
 from specmodel.calibrate.measure.kernels.operators import (
@@ -176,8 +176,8 @@ def _left_text(kept: RowFile | None, device: Device, length: Length, timed: Time
 def calibration_text(made: Calibration, timed: int, total: int) -> str:
     """Return how many timings a calibration has, how noisy they are, and its warnings."""
     facts = {"timings": Fact(total), "now": Fact(timed)}
-    if made.noise.split_half == made.noise.split_half:  # repeats were timed: not NaN
-        facts |= {name: Fact(value) for name, value in asdict(made.noise).items()}
+    if made.noise["split_half"] == made.noise["split_half"]:  # repeats were timed: not NaN
+        facts |= {name: Fact(value) for name, value in made.noise.items()}
     facts["launch_times"] = Fact(dict(made.launch_times), "s")
     if link := made.link:
         facts |= {

@@ -276,9 +276,7 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
     tokens_per_step and speedup or spec_step_ms. A model is a name or its
     beginning, or the path of its config.json, a drafter a name such as eagle3,
     or draft model: NAME. What is not taken is listed with its reason; bias is
-    the mean of signed errors. With --ttft, rows of plain decoding with
-    measured_ttft_ms, at most 4 requests at once and prompts of at least 4000
-    tokens are judged by that.
+    the mean of signed errors.
     """
     from specmodel.core.base.units import check as check_number
     from specmodel.show.plots.figures import save_figure
@@ -291,7 +289,6 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
         refuse_given(asked, ["profile", "stack"], "none with --serving")
         drawn, answer, error = _judge_engines(options)
     else:
-        refuse_given(asked, ["ttft"], "--serving FILE with it")
         if profile is None or measurements is None:
             missing = "PROFILE" if profile is None else "MEASUREMENTS"
             raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")
@@ -319,7 +316,7 @@ def _judge_kernels(
 
 def _judge_engines(options: dict[str, Any]) -> tuple[forms.DataFrame, forms.Answer, float]:
     """Return rows to draw, how wrong predictions are on a table of engines, and on average [-]."""
-    found = measured.judged_engines(options["serving"], ttft=options["ttft"])
+    found = measured.judged_engines(options["serving"])
     drawn = found.rows[found.rows["quantity"] != "speedup"]
     drawn = drawn.rename(columns={"measured": "latency", "model": "component"})
     return drawn, fitted.judged(found), float(found.rows["error"].abs().mean())

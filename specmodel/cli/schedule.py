@@ -1,4 +1,4 @@
-"""``specmodel schedule``: draft lengths by batch size, or what steps take, as engines read them."""
+"""``specmodel schedule``: draft lengths by batch size, as engines read them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ from specmodel.cli.load import FOR_LOAD, arguments_of_load, refuse_without_load,
 from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
 from specmodel.cli.start_command import FLAGS
-from specmodel.core.base.errors import InputError, given, refuse_given
+from specmodel.core.base.errors import given, refuse_given
 from specmodel.core.base.naming import is_id
 from specmodel.show import schedules
 from specmodel.show.forms import Answer
 
 SGLANG_FLAGS = FLAGS[1:]
 """Flags of SGLang's start command, which say whose configuration is meant."""
-FORMAT = "cost-table"
-_OF_SCHEDULES = ("max_batch_size", "tolerance")
-"""Options that tables take no notice of."""
 
 
 @settings.command()
@@ -31,7 +28,7 @@ _OF_SCHEDULES = ("max_batch_size", "tolerance")
 @settings.options_of("sizes", *FOR_LOAD, "details")
 @answering(rows=", a row a batch size", fragment="Print the engine's configuration only.")
 def schedule(**options: Any) -> Answer:
-    """Schedule draft lengths for an engine, or tabulate what its steps take.
+    """Schedule draft lengths for an engine.
 
     At each batch size the draft length is one whose speedup is within the tolerance of the best
     there, 0 where none pays; the schedule changes it as seldom as that allows. Where no batch
@@ -43,8 +40,6 @@ def schedule(**options: Any) -> Answer:
       specmodel schedule gpt-oss-120b h200 --for tensorrt-llm \\
           --drafter eagle3 --context-length 1024,16384 \\
           --acceptance-by-position 0.8,0.7,0.6,0.5 --fragment-only
-      specmodel schedule --for sglang --format cost-table qwen3-30b-a3b h200 \\
-          --drafter dspark --max-draft-length 7 --context-length 4096
     """
     from specmodel.cli.options import manner_from
     from specmodel.plan.config_formats import config_format, format_of_engine
@@ -54,8 +49,6 @@ def schedule(**options: Any) -> Answer:
     if options["config_format"] is None:
         is_sglang = options["engine"] is None and given(typed, SGLANG_FLAGS)
         options["config_format"] = format_of_engine("sglang" if is_sglang else options["engine"])
-    if options["format"] == FORMAT:
-        return schedules.cost_table(_costs(options))
     refuse_given(options, ["batch_size"], "none of a schedule, which has all up to the largest")
     refuse_without_load(options)
     config = config_format(options["config_format"])
@@ -63,17 +56,3 @@ def schedule(**options: Any) -> Answer:
     plan = scheduled(config, arguments, partial(searching, options), manner_from(options))
     served = next(filter(is_id, (typed["target"] or "", *typed["words"])), "MODEL")
     return schedules.answer(replace(plan, path=options.get("draft_model", ""), served=served))
-
-
-def _costs(options: dict[str, Any]) -> dict[str, Any]:
-    """Return step times by verified tokens; refuse options of schedules and other engines."""
-    from specmodel.cli.options import arguments_from, manner_from
-    from specmodel.plan.cost_tables import step_costs
-
-    refuse_given(options, _OF_SCHEDULES, f"none with --format {FORMAT}")
-    refuse_given(options, ["for_load"], f"no --format {FORMAT}")
-    refuse_without_load(options)
-    if options["config_format"] != "sglang":
-        expected = "schedule, or `config_format='sglang'`, as no other engine reads such a file"
-        raise InputError("format", FORMAT, expected)
-    return step_costs(**arguments_from(options), manner=manner_from(options))

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         ConfigFormat as ConfigFormat,
         config_format as config_format,
     )
-    from specmodel.plan.cost_tables import sglang_costs as sglang_costs, step_costs as step_costs
     from specmodel.plan.curves import (
         SweetSpot as SweetSpot,
         break_even as break_even,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.predicting import predicted
 from specmodel.core.prediction.table import Row
 from specmodel.plan.config_formats import config_format, format_of_engine, one_length, takes_length
+from specmodel.plan.schedule import mean_speedup
 
 if TYPE_CHECKING:
     from specmodel.plan.plans import Plan
@@ -55,14 +56,13 @@ class Verdict(Struct, frozen=True, kw_only=True, dict=True):
     is_published: bool = False
 
     @cached_property
-    def gains(self) -> list[Gain | None]:
-        """Interval and chance of the gain of each row; None without intervals."""
-        return [gain_of(row) for row in self.rows]
+    def pairs(self) -> list[tuple[Row, Gain | None]]:
+        """Each row with interval and chance of its gain; None without intervals."""
+        return [(row, gain_of(row)) for row in self.rows]
 
     def where(self, *kinds: str) -> list[Row]:
         """Return the rows of these kinds: "pays", "open", "loses", "idle" (nothing is drafted)."""
-        pairs = zip(self.rows, self.gains, strict=True)
-        return [row for row, gain in pairs if _kind(row, gain) in kinds]
+        return [row for row, gain in self.pairs if _kind(row, gain) in kinds]
 
     @property
     def has_drafts(self) -> bool:
@@ -72,7 +72,7 @@ class Verdict(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def best(self) -> Row:
         """The row that gains most: of sure gains, where there are any."""
-        sure = [row for row, g in zip(self.rows, self.gains, strict=True) if is_sure(g, row)]
+        sure = [row for row, gain in self.pairs if is_sure(gain, row)]
         return max(sure or self.rows, key=lambda row: float(row["speedup"]))
 
     @property
@@ -83,8 +83,8 @@ class Verdict(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def lost(self) -> list[Row]:
         """The rows whose drafts surely or likely lose, or are predicted to."""
-        pairs = zip(self.rows, self.gains, strict=True)
-        return [row for row, gain in pairs if row["draft_length"] and gain and _is_lost(gain, row)]
+        drafts = (pair for pair in self.pairs if pair[0]["draft_length"])
+        return [row for row, gain in drafts if gain and _is_lost(gain, row)]
 
     @cached_property
     def word(self) -> str | None:
@@ -126,13 +126,12 @@ class Verdict(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def risk(self) -> Row | None:
         """The row whose likely gain is least sure; None where all gains are sure."""
-        pairs = zip(self.rows, self.gains, strict=True)
-        likely = [
-            (gain.chance, i)
-            for i, (row, gain) in enumerate(pairs)
+        likely = {
+            i: gain.chance
+            for i, (row, gain) in enumerate(self.pairs)
             if gain and row["draft_length"] and 0.5 <= gain.chance < SURELY
-        ]
-        return self.rows[min(likely)[1]] if likely else None
+        }
+        return self.rows[min(likely, key=likely.__getitem__)] if likely else None
 
 
 def gain_of(row: Row) -> Gain | None:
@@ -213,62 +212,37 @@ def requests_option(prediction: Prediction, most: int | None = None) -> str:
     return f" {config.requests_option(requests, replicas)}" if requests else ""
 
 
-class BetterLayout(Struct, frozen=True, kw_only=True):
-    """A layout of the same GPUs that carries more tokens/s at a batch size.
+def better_layout(prediction: Prediction, rows: Sequence[Row]) -> dict[str, Fact]:
+    """Return a layout with more tokens/s at the largest batch size of `rows` that fits, or {}.
 
-    Parameters
-    ----------
-    degrees
-        Its parallel degrees, by argument [-].
-    more
-        Tokens/s over those of the layout predicted, less one [-].
-    batch_size
-        Where they are compared [request].
-    """
-
-    degrees: Mapping[str, int]
-    more: float
-    batch_size: int
-
-    @property
-    def name(self) -> str:
-        """The degrees in the letters of engines, such as ``TP2 DP4 EP8``."""
-        named = zip(("TP", "DP", "EP"), self.degrees.values(), strict=True)
-        return " ".join(f"{letters}{n}" for letters, n in named if n > 1)
-
-    def facts(self) -> dict[str, Fact]:
-        """Return its name, and how much more it carries where."""
-        more, at = Fact(self.more), Fact(self.batch_size, "request")
-        return {"layout": Fact(self.name), "layout_carries_more": more, "layout_at": at}
-
-
-def better_layout(prediction: Prediction, rows: Sequence[Row]) -> BetterLayout | None:
-    """Return a layout with more tokens/s at the largest batch size of `rows` that fits, or None.
-
-    Both are at best draft lengths, as `compare` has them. Only one is tried, as all would take too
-    long: of the layouts with experts spread over all GPUs, the middle one, if that batch fits in
-    its memory. Of several contexts, or where a layout was given, none is.
+    Its degrees stand in the letters of engines, such as ``TP2 DP4 EP8``. Both are at best draft
+    lengths, as `compare` has them. Only one is tried, as all would take too long: of the layouts
+    with experts spread over all GPUs, the middle one, if that batch fits in its memory. Of several
+    contexts, or where a layout was given, none is.
     """
     case, fitting = prediction.case, [row for row in rows if row["fits"]]
     if case is None or not fitting or len({row["context_length"] for row in rows}) > 1:
-        return None
+        return {}
     spread = [d for d in layouts_of(case.deployment) if d["expert_parallel"] > 1]
     if not spread or {*GPU_DEGREES} & case.where.named.keys():
-        return None
+        return {}
     sizes = {int(row["batch_size"]) for row in fitting} & {*prediction.batch_size.flat}
     degrees, size = spread[len(spread) // 2], int(max(sizes, default=0))
     if not size:
-        return None
+        return {}
     laid = case.laid_out(degrees).at(batch_size=[size])
     memory = replace(prediction.evaluation.memory, deployment=laid.deployment)
     if memory.max_batch_size.max() < size:
-        return None
+        return {}
     other = predicted(laid)
     here = prediction.throughput[prediction.batch_size == size].item(0)
     more = other.throughput.item(0) / here - 1  # one value at all other points
     if not other.fits.item(0) or more < ALIKE:
-        return None
-    return BetterLayout(degrees=degrees, more=more, batch_size=size)
+        return {}
+    named = zip(("TP", "DP", "EP"), degrees.values(), strict=True)
+    name = " ".join(f"{letters}{n}" for letters, n in named if n > 1)
+    at = Fact(size, "request")
+    return {"layout": Fact(name), "layout_carries_more": Fact(more), "layout_at": at}
 
 
 def plan_facts(plan: Plan) -> dict[str, Fact]:
@@ -321,8 +295,6 @@ def _gains(plan: Plan) -> dict[str, Fact]:
 
 def _losses(plan: Plan) -> dict[str, Fact]:
     """Return what one length, the engine's own rule and one schedule for all contexts lose."""
-    from specmodel.plan.schedule import mean_speedup
-
     schedule, has_one = plan.schedule, len(plan.schedule.ranges) == 1
     context, size = divmod(int(plan.speedup.argmin()), schedule.batch_size.size)
     # where a command is printed, it ends the batch

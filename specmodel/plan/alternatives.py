@@ -230,14 +230,10 @@ def _asked(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         named = {name: value for name, (value, _) in zip(LISTS, chosen, strict=True)}
         labels = {name: label for name, (_, label) in zip(LISTS, chosen, strict=True)}
         varied = {name: label for name, label in labels.items() if len(lists[name]) > 1}
-        varied |= {
-            each: each.partition(".")[2] or each
-            for each, typed in zip(changed, changes, strict=True)
-            if each != typed
-        }
+        others = (each for each, typed in zip(changed, changes, strict=True) if each != typed)
+        varied |= {each: each.partition(".")[2] or each for each in others}
         case = given | {name: value for name, value in named.items() if value is not None}
-        case |= accepted[lists["drafter"].index(named["drafter"])]
-        case |= {"changes": changed}
+        case |= accepted[lists["drafter"].index(named["drafter"])] | {"changes": changed}
         dropped = [] if is_lookup(named["drafter"]) else [*LOOKUP]
         dropped += ["host_speed"] if has_ideal and named["engine"] == "ideal" else []
         case = {name: value for name, value in case.items() if name not in dropped}

@@ -167,11 +167,8 @@ def one_length(
 
 def _vllm_place(_schedule: Schedule, drafter: str, path: str | None) -> str:
     """Return as text the option for the fragment, and the keys that are still to be filled in."""
-    needs = (
-        ""
-        if path or path is None or _has_no_file(drafter)
-        else ", where DRAFTER is the drafter's path"
-    )
+    is_told = path or path is None or _has_no_file(drafter)
+    needs = "" if is_told else ", where DRAFTER is the drafter's path"
     needs = needs if drafter in _VLLM_METHODS else ', with the "method" and the path of its "model"'
     return f"in --speculative-config, between single quotes{needs}"
 

@@ -14,7 +14,7 @@ from specmodel.core.algebra.experts import active_experts, correlated_active_exp
 from specmodel.core.algebra.speculation import break_even_acceptance_rate
 from specmodel.core.base.errors import InputError, refuse_given
 from specmodel.core.base.ranges import ranges_text, spans
-from specmodel.core.base.units import FloatArray, Numeric, check, rows_of
+from specmodel.core.base.units import Numeric, check, rows_of
 from specmodel.core.drafters.measured_heads import published_head_of
 from specmodel.core.drafters.tasks import MIXED, MIXTURE
 from specmodel.core.prediction.accepted import kind_of, published_or_none
@@ -72,12 +72,12 @@ def sweet_spot(batch_size: Numeric, speedup: Numeric) -> SweetSpot:
         raise InputError("speedup", f"shape {gain.shape}", f"one for each of {B.size} batch sizes")
     if (np.diff(B) <= 0).any():
         raise InputError("batch_size", B.tolist(), "batch sizes in rising order, each once")
-    peak = int(B[gain.argmax()])
-    near = _ranges(B, gain >= gain.max() / np.sqrt(2))
+    sizes, peak = B.astype(int).tolist(), int(B[gain.argmax()])
+    near = spans(sizes, (gain >= gain.max() / np.sqrt(2)).tolist())
     return SweetSpot(
         peak_batch_size=peak,
         peak_speedup=float(gain.max()),
-        paying=_ranges(B, gain > 1),
+        paying=tuple(spans(sizes, (gain > 1).tolist())),
         near_peak=next(ends for ends in near if ends[0] <= peak <= ends[1]),
     )
 
@@ -108,34 +108,33 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
     """
     import pandas as pd
 
-    return pd.DataFrame(sweet_spots_rows(prediction))
+    return pd.DataFrame(map(_spot_of, curves_of(prediction)))
 
 
-def sweet_spots_rows(prediction: Prediction) -> list[Row]:
-    """Return the table of `sweet_spots` as plain rows."""
+def curves_of(prediction: Prediction) -> list[list[Row]]:
+    """Return the points of each curve over the batch size that fit in memory, all if none does."""
     others = ("context_length",) if _is_at_best(prediction) else ("context_length", "draft_length")
-    axis = _axis(prediction, others)
-    names = ("batch_size", "speedup", "fits", "draft_length", "context_length", "tokens_per_step")
-    curves = [_curves(getattr(prediction, name), axis) for name in names]
-    rows = []
-    for batch, speedup, fits, gamma, context, tokens in zip(*curves, strict=True):
-        kept = fits if fits.any() else ~fits
-        spot = sweet_spot(batch[kept], speedup[kept])
-        peak = int(np.flatnonzero(batch == spot.peak_batch_size)[0])
-        rows.append(
-            {
-                "draft_length": int(gamma[peak]),
-                "context_length": int(context[peak]),
-                "tokens_per_step": float(tokens[peak]),
-                "peak_batch_size": spot.peak_batch_size,
-                "peak_speedup": spot.peak_speedup,
-                "paying": ranges_text(spot.paying),
-                "near_peak_first": spot.near_peak[0],
-                "near_peak_last": spot.near_peak[1],
-                "largest_batch_size": int(batch[kept][-1]),
-            }
-        )
-    return rows
+    axis, shape = _axis(prediction, others), prediction.batch_size.shape
+    places = np.arange(prediction.batch_size.size).reshape(*shape, *[1] * (axis == len(shape)))
+    along = np.moveaxis(places, axis, -1)
+    rows = prediction.rows()
+    curves = [[rows[i] for i in line] for line in along.reshape(-1, along.shape[-1]).tolist()]
+    return [[row for row in curve if row["fits"]] or curve for curve in curves]
+
+
+def _spot_of(curve: Sequence[Row]) -> Row:
+    """Return the sweet spot of a curve as a row of `sweet_spots`."""
+    spot = sweet_spot(*([row[name] for row in curve] for name in ("batch_size", "speedup")))
+    peak = next(row for row in curve if row["batch_size"] == spot.peak_batch_size)
+    return {
+        **{name: peak[name] for name in ("draft_length", "context_length", "tokens_per_step")},
+        "peak_batch_size": spot.peak_batch_size,
+        "peak_speedup": spot.peak_speedup,
+        "paying": ranges_text(spot.paying),
+        "near_peak_first": spot.near_peak[0],
+        "near_peak_last": spot.near_peak[1],
+        "largest_batch_size": curve[-1]["batch_size"],
+    }
 
 
 def easiest_points(rows: Iterable[Row], rate: str) -> list[Row]:
@@ -155,28 +154,15 @@ def published_tokens(prediction: Prediction, length: int) -> tuple[float, str]:
     return float(found.expected_tokens_per_step(length)), found.source
 
 
-def curve_of(spot: Row, prediction: Prediction) -> list[Row]:
-    """Return the points of the curve of a sweet spot that fit in memory, all if none does."""
-    rows = [row for row in prediction.rows() if row["context_length"] == spot["context_length"]]
-    if not _is_at_best(prediction):
-        rows = [row for row in rows if row["draft_length"] == spot["draft_length"]]
-    return [row for row in rows if row["fits"]] or rows
-
-
-def sweet_spots_with_ends(prediction: Prediction) -> list[Row]:
-    """Return sweet spots, with 80 % intervals of each peak where errors are known."""
-    spots = sweet_spots_rows(prediction)
-    return [spot | _ends(curve_of(spot, prediction), spot, prediction) for spot in spots]
-
-
-def _ends(curve: list[Row], spot: Row, prediction: Prediction) -> Row:
-    drafts = [row for row in curve if row["draft_length"]]
+def spot_with_ends(curve: list[Row], prediction: Prediction) -> Row:
+    """Return the sweet spot of a curve, with 80 % intervals of its peak where errors are known."""
+    spot = _spot_of(curve)
     if not prediction.intervals:
-        return {}
+        return spot
     (peak,) = (row for row in curve if row["batch_size"] == spot["peak_batch_size"])
     surely = (bool(row["draft_length"]) and row["speedup_low"] > 1 for row in curve)
-    at_low, at_high = peak_at(prediction, drafts)
-    return {
+    at_low, at_high = peak_at(prediction, [row for row in curve if row["draft_length"]])
+    return spot | {
         "peak_batch_size_low": at_low,
         "peak_batch_size_high": at_high,
         "peak_speedup_low": peak["speedup_low"],
@@ -237,8 +223,7 @@ def break_even_rows(prediction: Prediction) -> list[Row]:
         needed["sure"] = np.where(np.isnan(least), np.nan, sure), cost
     for name, (rates, tokens) in needed.items():
         for unit, values in (("acceptance_rate", rates), ("tokens_per_step", tokens)):
-            found[f"{name}_{unit}"] = np.array(values, dtype=object)
-            found[f"{name}_{unit}"][np.isnan(rates)] = None
+            found[f"{name}_{unit}"] = np.where(np.isnan(rates), np.array(None), values)
     found["speedup_per_token"] = 1 / p.relative_step_time
     if p.evaluation.acceptance.measured_by_context:
         found |= {"tokens_per_step": p.tokens_per_step, "speedup": p.speedup}
@@ -297,13 +282,6 @@ def compared_rows(predictions: Mapping[str, Prediction]) -> list[Row]:
     return rows
 
 
-def _ranges(
-    batch_size: FloatArray, holds: np.ndarray[Any, np.dtype[np.bool_]]
-) -> tuple[tuple[int, int], ...]:
-    """Return the first and last batch size of each run of neighbours where something holds."""
-    return tuple(spans(batch_size.astype(int).tolist(), holds.tolist()))
-
-
 def _axis(prediction: Prediction, others: Sequence[str]) -> int:
     """Return the axis along which the batch size varies and some other coordinates do not."""
     values = prediction.batch_size
@@ -316,12 +294,6 @@ def _axis(prediction: Prediction, others: Sequence[str]) -> int:
             expected = f"a prediction with {other} along another axis than batch_size"
             raise InputError(other, f"shape {values.shape}", expected)
     return axes[0] if axes else values.ndim
-
-
-def _curves(values: np.ndarray[Any, Any], axis: int) -> np.ndarray[Any, Any]:
-    """Return the values along an axis as rows; past the last axis, each value is a row."""
-    moved = np.moveaxis(values, axis, -1) if axis < values.ndim else values[..., None]
-    return moved.reshape(-1, moved.shape[-1])
 
 
 def measured_unions() -> pd.DataFrame:

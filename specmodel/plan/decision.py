@@ -178,9 +178,7 @@ def decide(prediction: Prediction, largest: int | None = None) -> Decision | Non
 class _Judged:
     """Gains of each draft length at every batch size, with CUDA graphs as large as needed."""
 
-    def __init__(
-        self, case: Case, sizes: FloatArray, longest: int, largest: int | None = None
-    ) -> None:
+    def __init__(self, case: Case, sizes: FloatArray, longest: int, largest: int | None) -> None:
         self.asked, self.largest = case, int(sizes[-1])
         most = min(self.largest, _MOST_JUDGED)
         is_few = self.largest <= most

@@ -230,24 +230,16 @@ class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
         An interval reaches from the least to the largest end of those at its batch sizes.
         """
-        every, rows = self.rows(), list[Row]()
+        every, rows, ends = self.rows(), list[Row](), ("speedup", "speedup_low", "speedup_high")
         for first, last, length in self.schedule.ranges:
-            of, within = every[first - 1 : last], slice(first - 1, last)
-            ends = ("speedup", "speedup_low", "speedup_high")
-            speedups, lows, highs = ([row[end] for row in of] for end in ends)
-            rows.append(
-                {
-                    "first_batch_size": first,
-                    "last_batch_size": last,
-                    "draft_length": length,
-                    "min_speedup": min(speedups),
-                    "max_speedup": max(speedups),
-                    "min_speedup_low": None if None in lows else min(lows),
-                    "max_speedup_high": None if None in lows else max(highs),
-                    "max_loss": float(self.schedule.loss[within].max()),
-                    "fits": last <= self.largest,
-                }
-            )
+            within = slice(first - 1, last)
+            speedups, lows, highs = ([row[end] for row in every[within]] for end in ends)
+            row: Row = {"first_batch_size": first, "last_batch_size": last, "draft_length": length}
+            row |= {"min_speedup": min(speedups), "max_speedup": max(speedups)}
+            row["min_speedup_low"] = None if None in lows else min(lows)
+            row["max_speedup_high"] = None if None in lows else max(highs)
+            row["max_loss"] = float(self.schedule.loss[within].max())
+            rows.append(row | {"fits": last <= self.largest})
         return rows
 
     def rows_by_context(self) -> list[Row]:

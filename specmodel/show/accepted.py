@@ -14,20 +14,9 @@ from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, plain_fields, text_table
 from specmodel.show.glossary import PAGES
 
-_LINES = PAGES["accepted"]["lines"]
+_TEXTS = PAGES["accepted"]
 _UNITS = dict.fromkeys(("tokens_per_step", "mean_draft_length", "max_draft_length"), "token")
 _UNITS |= {"draft_length": "token", "running_requests": "request"}
-_LONGER = "Or, for drafts longer than those measured, one rate throughout:"
-_LOOK_UP = "Or, of a look-up (ngram, suffix), with the share of steps that have a draft:"
-"""What stands before another form of an acceptance."""
-_SHORT = "rates by position take what was not drafted as rejected; the options take the mean draft"
-_CUT = "{} rates make {:.4g} tokens a step, the mean is {:.4g}: later positions are missing"
-_BY_DRAFT = (
-    "tokens per step are of steps with a draft, and too many for a look-up (ngram, suffix) without"
-    " one in others: how many follows from vLLM's lines of throughput, or from a whole scrape"
-)
-_NOT_MODELLED = "llama.cpp is not modelled: with these options predict answers for vLLM"
-_TO_PREDICT = "To predict; words in capitals are yours to give, as no file tells them:"
 
 
 def of_benchmarks(drafted: Sequence[measured.Run]) -> Answer:
@@ -47,7 +36,7 @@ def of_benchmarks(drafted: Sequence[measured.Run]) -> Answer:
         model, sizes = measured.named_model(runs), [run.batch_size for run in runs]
         commands.append(_command(model, gpus, sizes, options))
     table = text_table(rows, "benchmarks")
-    page = "\n\n".join([table, f"{_TO_PREDICT}\n{commands[0]}", *commands[1:]])
+    page = "\n\n".join([table, f"{_TEXTS['to_predict']}\n{commands[0]}", *commands[1:]])
     facts = {"tokens_per_step": Fact({r["run"]: r["tokens_per_step"] for r in rows}, "token")}
     fields = {"runs": rows, "predict": forms}
     return Answer(page=lambda: page, facts=facts, fields=fields, rows=rows)
@@ -69,19 +58,19 @@ def of_counts(found: measure.MeasuredAcceptance | measure.LoggedAcceptance) -> A
         for i, (share, rate) in enumerate(zip(shares, rates, strict=True), 1)
     ]
     by_rates, engine = 1 + sum(shares), fields.get("engine")
-    warnings = [_NOT_MODELLED] if engine == "llama.cpp" else []
+    warnings = [_TEXTS["not_modelled"]] if engine == "llama.cpp" else []
     if rows and engine is not None and tokens > by_rates + 0.02:
-        warnings.append(_CUT.format(len(rows), by_rates, tokens))
-    warnings += [_SHORT] if rows and "draft_length" in forms[0] else []
+        warnings.append(_TEXTS["cut"].format(len(rows), by_rates, tokens))
+    warnings += [_TEXTS["short"]] if rows and "draft_length" in forms[0] else []
     is_vllm = engine in (None, "vLLM")  # scrapes are of vLLM
-    warnings += [_BY_DRAFT] if is_vllm and drafts["proposal_rate"] is None else []
+    warnings += [_TEXTS["by_draft"]] if is_vllm and drafts["proposal_rate"] is None else []
 
     def page() -> str:
         parts = [
-            "\n".join(map(wrap, lines(_LINES, facts))),
+            "\n".join(map(wrap, lines(_TEXTS["lines"], facts))),
             text_table(rows, "positions") if rows else "",
             *(wrap(f"Warning: {warning}.") for warning in warnings),
-            f"{_TO_PREDICT}\n{_command(model, 'GPU', sizes, options)}",
+            f"{_TEXTS['to_predict']}\n{_command(model, 'GPU', sizes, options)}",
         ]
         return "\n\n".join(filter(None, parts))
 
@@ -104,7 +93,7 @@ def of_lengths(tables: Mapping[str, Mapping[int, float]]) -> Answer:
         forms.append(as_options(measure.acceptance_arguments(made[-1], [*rates])[0]))
         model = measured.named_checkpoint(name.partition(" ")[0])[0]
         commands.append(f"{name}\n{_command(model, 'GPU', [], forms[-1:])}".strip())
-    page = "\n\n".join([text_table(rows, "lengths"), _TO_PREDICT, *commands])
+    page = "\n\n".join([text_table(rows, "lengths"), _TEXTS["to_predict"], *commands])
     return Answer(page=lambda: page, fields={"rows": rows, "predict": forms}, rows=rows)
 
 
@@ -114,7 +103,7 @@ def _command(model: str, gpus: str, sizes: Sequence[float], options: Sequence[st
     whole = sorted({max(round(size), 1) for size in sizes})
     words += [f"--batch-size {','.join(map(str, whole))}"] if sizes else []
     first, *others = options
-    or_this = [_LOOK_UP if "proposal-rate" in other else _LONGER for other in others]
+    or_this = [_TEXTS["look_up" if "proposal-rate" in other else "longer"] for other in others]
     return "\n".join([command_lines([*words, first]), *or_this, *others])
 
 

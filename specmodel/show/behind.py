@@ -1,6 +1,7 @@
 """What an answer rests on in words: kernels and engine, how wrong they are, what was assumed.
 
-What is assumed is a user's to give, the checkpoint's, or ours.
+And its ground: published runs like it, and how far off they were. What is assumed is a user's to
+give, the checkpoint's, or ours.
 """
 
 from __future__ import annotations
@@ -8,24 +9,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from specmodel.core.base.facts import Fact, Facts
 from specmodel.core.base.text import VERBOSE, wrap
 from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
     from specmodel.core.cost.deployment import Deployment
     from specmodel.core.machines.engine import EngineFit
+    from specmodel.core.prediction.evaluate import Evaluation
+    from specmodel.core.prediction.ground import Cell
 
 FIRST = ("routing_correlation", "host_speed")
 """Assumptions that move answers most, told first."""
-_MATTERING = PAGES["behind"]["mattering"]
-YOURS = (
-    *("names", "gpus", "tensor_parallel", "data_parallel", "expert_parallel"),
-    *("draft_tensor_parallel", "drafter", "acceptance", "context_length", "prefill"),
-    *("carried", "batch_size", "draft_length", "engine", "stack", "max_draft_length"),
-    *("memory_utilization", "proposal_rate", "lookup_time", "weight_dtype"),
-    "decode_context_parallel",
-)
-"""What a user would know and give."""
+_TEXTS, _GROUND = PAGES["behind"], PAGES["ground"]
 CHANGES = "changes"
 """What --set changed, which was given."""
 FOR_PROGRAMS = (CHANGES, "fits_at_bound")
@@ -34,19 +30,6 @@ _CHECKPOINT = ("_dtype", "arithmetic")
 
 _LEFT_OUT = ("host", "target")
 """Kinds of left-out error that are told, the one that matters most to a user first."""
-
-_MADE_UP = "Drafter: made up, as the checkpoint has no MTP module; one like its layers is assumed."
-
-_MXFP4_OPTION = "with vLLM's option moe.activation: --set activation_dtype=mxfp8"
-"""How experts of mxfp4 come to meet 8 bits in vLLM 0.33 on Blackwell where the other activations
-have 16: by ``{"moe": {"activation": "mxfp8"}}`` in ``--quantization-config``, as some recipes have
-it (before, ``VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8=1``)."""
-
-_IDEAL = "Engine 'ideal' has no overhead: an upper bound on throughput."
-_IDEAL_DRAFTS = " On the speedup, overhead of each pass acts up, of drafting and rejection down."
-
-_WEIGHTS = {"weight_dtype": "weights", "expert_dtype": "experts", "attention_dtype": "attention"}
-"""Words for fields of dtypes of weights."""
 
 
 def behind(deployment: Deployment) -> list[str]:
@@ -59,9 +42,9 @@ def behind(deployment: Deployment) -> list[str]:
     if engine.fit:
         version = engine.fit.fitted_on.version if engine.fit.fitted_on else ""
         told = f"Engine: {version or engine.name}, fitted; {off_by(engine.fit)}"
-    ideal = _IDEAL + (_IDEAL_DRAFTS if deployment.has_drafter else "")
+    ideal = _TEXTS["ideal"] + _TEXTS["ideal_drafts"] * deployment.has_drafter
     told = ideal if engine.is_ideal else f"{told}."
-    made_up = [_MADE_UP] if deployment.drafter.is_made_up else []
+    made_up = [_TEXTS["made_up"]] if deployment.drafter.is_made_up else []
     if VERBOSE.get():
         return [*made_up, *_dtypes(deployment), _kernels(deployment), told]
     is_own = deployment.kernels.stack in deployment.hardware.fitted
@@ -78,21 +61,20 @@ def _dtypes(deployment: Deployment) -> list[str]:
     target, told = deployment.target, dict[tuple[str, str], str]()
     met = sorted(target.arithmetic_dtypes, key=lambda row: row[0] != "weight_dtype")
     for field, stored, arithmetic in met:
-        if field in _WEIGHTS:
+        if name := _TEXTS["weights"].get(field):
             computed = deployment.hardware.compute_dtype(arithmetic)
-            told.setdefault((stored, computed), _WEIGHTS[field])
+            told.setdefault((stored, computed), name)
 
     small = {stored for stored, _ in told if BYTES_PER_ELEMENT[stored] < 2}
     if not small:
         return []
-    words = [
-        f"{name} {stored}"
-        + (f" computed in {computed}" if computed != stored or stored in small else "")
-        for (stored, computed), name in told.items()
-    ]
+    words = list[str]()
+    for (stored, computed), name in told.items():
+        is_told = computed != stored or stored in small
+        words.append(f"{name} {stored}" + f" computed in {computed}" * is_told)
     in_vllm = deployment.stack == "vllm"
     has_option = in_vllm and deployment.hardware.computes_in_fp4 and ("mxfp4", "bf16") in told
-    option = f" (fp8 {_MXFP4_OPTION})" if has_option else ""
+    option = _TEXTS["mxfp4"] if has_option else ""
     return [f"Dtypes: {', '.join(words)}{option}; KV cache {target.kv_dtype}."]
 
 
@@ -110,7 +92,7 @@ def _kernels(deployment: Deployment) -> str:
     from specmodel.core.layers.kinds import KINDS, MAIN_KINDS
     from specmodel.core.machines.kernels import TYPICAL
 
-    kernels, record = deployment.kernels, deployment.kernels.record
+    kernels, record, gpu = deployment.kernels, deployment.kernels.record, deployment.hardware.name
     if record is None:
         return "Kernels: the data sheet's peaks, which none reaches."
     told, own, run = dict[str, str](), list[bool](), kernels_of(deployment.target)
@@ -126,20 +108,17 @@ def _kernels(deployment: Deployment) -> str:
             told.setdefault(taken, f"{KINDS[taken].words}{other} {fit.mean_error:.0%}")
     errors, name = ", ".join(told.values()), f"{kernels.stack} {record.version}"
     if kernels.stack == TYPICAL or record.lent_by or not own:
-        lent = f"{name} of {record.lent_by} is taken" if record.lent_by and own else ""
-        return (
-            f"Kernels: none were fitted on {deployment.hardware.name}"
-            f"{'' if own else f' in these dtypes by {name}'};"
-            f" {lent or 'typical ones are assumed'},"
-            f" off by {errors.replace(' (typical)', '')} on a GPU left out"
-            " (specmodel calibrate times yours)."
-        )
+        is_lent = bool(record.lent_by and own)
+        lent = f"{name} of {record.lent_by} is taken" if is_lent else _TEXTS["typical"]
+        told = {"by": "" if own else f" in these dtypes by {name}", "lent": lent}
+        told |= {"gpu": gpu, "errors": errors.replace(" (typical)", "")}
+        return str(_TEXTS["lent"].format_map(told))
     judged = "shapes not fitted" if all(own) else "what was fitted"
     if kernels.measured_here:
         return f"Kernels: measured here, {record.date} ({name}); off by {errors} on {judged}."
     wanted = deployment.engine.stack
     if wanted not in (None, kernels.stack) and wanted not in deployment.hardware.fitted:
-        name += f" (none of {deployment.engine.name}'s are fitted on {deployment.hardware.name})"
+        name += f" (none of {deployment.engine.name}'s are fitted on {gpu})"
     return f"Kernels: {name}, fitted; off by {errors} on {judged}."
 
 
@@ -149,7 +128,7 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
     if not assumed:
         return "Assumed: nothing."
     first = [name for name in FIRST if name in assumed]
-    yours = [name for name in YOURS if name in assumed]
+    yours = [name for name in _TEXTS["yours"] if name in assumed]
     stored = [name for name in assumed if name.endswith(_CHECKPOINT) and name not in yours]
     ours = [name for name in assumed if name not in (*first, *yours, *stored)]
     groups = {"": first, "Yours to give": yours, "The checkpoint's": stored, "Ours": ours}
@@ -162,7 +141,11 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
 
 def briefly(assumed: Mapping[str, Any]) -> str:
     """Return a line with the assumptions that matter most and --verbose for all; "" for none."""
-    told = [words.format(assumed[name]) for name, words in _MATTERING.items() if name in assumed]
+    told = [
+        words.format(assumed[name])
+        for name, words in _TEXTS["mattering"].items()
+        if name in assumed
+    ]
     return wrap(f"Assumed: {', '.join([*told, 'more'])} (--verbose).") if assumed else ""
 
 
@@ -185,3 +168,45 @@ def _said(names: Collection[str], assumed: Mapping[str, Any]) -> str:
         ends = " (plausible: {:g} to {:g})".format(*plausible[name]) if name in plausible else ""
         words.append(f"{name}\xa0{assumed[name]}{ends}")
     return ", ".join(words)
+
+
+def ground_facts(evaluation: Evaluation) -> dict[str, Fact]:
+    """Return which published runs are nearest, how many, of how many hosts, how far off.
+
+    And what came true of what was said there, where that is enough to judge by. Of the longest
+    context; {} where no errors are known.
+    """
+    from specmodel.core.prediction.ground import place_of  # and NumPy, which help does not need
+    from specmodel.core.prediction.intervals import states_errors
+
+    deployment, contexts = evaluation.deployment, evaluation.points["context_length"]
+    if not states_errors(deployment, contexts):
+        return {}
+    place = place_of(deployment, float(contexts.max()))
+    nearest, facts = place.nearest, {"ground_kind": Fact(place.kind)}
+    if place.kind in ("own", "unfitted"):
+        return facts
+    shares = (nearest.published if evaluation.acceptance.source else nearest.given)._asdict()
+    came = {name: share for name, share in shares.items() if share == share}
+    return facts | {
+        "ground": Fact(cell_text(nearest.cell)),
+        "ground_rows": Fact(nearest.rows),
+        "ground_hosts": Fact(nearest.hosts),
+        "ground_error": Fact(nearest.error),
+        "ground_bias": Fact(nearest.bias),
+        "ground_shares": Fact(came if place.kind == "known" else None),
+    }
+
+
+def ground_texts(facts: Facts) -> list[str]:
+    """Return the template on the ground, with its cell if `VERBOSE`; none where it is not known."""
+    if "ground_kind" not in facts:
+        return []
+    of_kind = _GROUND["lines"][facts["ground_kind"].value]
+    return [of_kind, _GROUND["verbose"]] if VERBOSE.get() else [of_kind]
+
+
+def cell_text(cell: Cell) -> str:
+    """Return a cell as text, from its context to its engine."""
+    words = _GROUND["words"]
+    return ", ".join(words.get(part, part) for part in cell if part) or words["any"]

@@ -10,11 +10,12 @@ from typing import Any
 
 import specmodel
 from specmodel.core.base.ranges import among
+from specmodel.core.base.text import align
 from specmodel.core.drafters.names import named_drafters
-from specmodel.show.behind import off_by
+from specmodel.core.prediction.table import columns_of
+from specmodel.show.behind import cell_text, off_by
 from specmodel.show.columns import meanings
-from specmodel.show.forms import table
-from specmodel.show.glossary import LIMITS, WORDS, policy_words
+from specmodel.show.glossary import LIMITS, PAGES, WORDS, policy_words
 from specmodel.show.notes import si
 from specmodel.simulate import traces
 
@@ -44,7 +45,6 @@ def _architecture_row(name: str) -> Row:
 def _ground_rows() -> Iterable[Row]:
     """Yield how far off published runs were by ground, and what came true of what was said."""
     from specmodel.core.prediction.ground import grounds
-    from specmodel.show.grounds import cell_text
 
     for ground in grounds().values():
         shares = ground.given._asdict().items()
@@ -155,7 +155,8 @@ def listing(kind: str) -> str:
         block = list(alike)
         lists = [name for name in names if any(", " in row[name] for row in block)]
         shown = {name: f"{{{name}}}" for name in names}
-        blocks.append(table(block, shown, left=[names[0], names[-1], *lists]))
+        columns = columns_of(block, shown.items())
+        blocks.append(align(columns, left=[names[0], names[-1], *lists]))
     return "\n\n".join([*blocks, *([f"GB: {WORDS['GB']}."] if kind == "hardware" else [])])
 
 
@@ -164,14 +165,6 @@ def record_text(record: Any) -> str:
     from specmodel.core.base.records import toml_text
 
     return "\n".join([*(f"# {note}" for note in _notes(record)), toml_text(record)])
-
-
-_TO_FILL_IN = """\
-# A GPU of your own: put its figures in place of those below, of {name},
-# and give the path of the file to predict. Bytes, bytes a second, seconds; peaks
-# are dense [FLOP/s], a link's is that of one direction of one GPU. A GPU that
-# stands alone has no [link] and no [network].
-"""
 
 
 def template_text(gpu: specmodel.HardwareProfile) -> str:
@@ -185,7 +178,7 @@ def template_text(gpu: specmodel.HardwareProfile) -> str:
     link = gpu.link and replace(gpu.link, all_reduce=common)
     text = toml_text(replace(gpu, name="My GPU", fitted={}, link=link))
     text = re.sub(r'(source) = (?!"all-reduces).*', r'\1 = "where this is from"', text)
-    return _TO_FILL_IN.format(name=gpu.name) + text
+    return f"{PAGES['catalog']['to_fill_in'].format(name=gpu.name)}{text}"
 
 
 def _notes(record: Any) -> Iterable[str]:

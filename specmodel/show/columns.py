@@ -30,16 +30,6 @@ def duration(value: float) -> str:
     return f"{value:.3g} s"
 
 
-def _either(name: str, row: Row) -> str:
-    """Return a cell with the values without and with speculation, "-" for a missing one."""
-    ends = (row[f"{name}_plain"], row[name])
-    return ">".join("-" if end is None else f"{end:.0f}" for end in ends)
-
-
-def _long(name: str, row: Row) -> str:
-    return "-" if row[name] is None else duration(row[name])
-
-
 def _sizes(name: str, row: Row) -> str:
     from specmodel.core.base.ranges import ranges_text
 
@@ -58,10 +48,6 @@ def _in_its_unit(name: str, row: Row) -> str:
 
     is_count = row["unit"] in ("-", "token", "request")
     return f"{row[name]:.4g}" if is_count else format_si(row[name], row["unit"])
-
-
-def _last_letters(name: str, row: Row, room: int = 18) -> str:
-    return row[name] if len(row[name]) <= room else f"...{row[name][3 - room :]}"
 
 
 def _by_quantity(name: str, row: Row) -> str:
@@ -86,13 +72,15 @@ def _share(name: str, row: Row, unit: str = " %") -> str:
 
 
 _WHERE_IT_VARIES = "where it varies"
-_QUANTITIES = {"tpot": "TPOT", "ttft": "TTFT", "step_time": "step", "speedup": "speedup"}
+_QUANTITIES = {"tpot": "TPOT", "step_time": "step", "speedup": "speedup"}
 _FUNCTIONS: dict[str, Callable[[str, Row], str]] = {
-    "either": _either,
-    "duration": _long,
+    "either": lambda name, row: ">".join(
+        "-" if end is None else f"{end:.0f}" for end in (row[f"{name}_plain"], row[name])
+    ),
+    "duration": lambda name, row: "-" if row[name] is None else duration(row[name]),
     "sizes": _sizes,
     "ends": _ends,
-    "last letters": _last_letters,
+    "last letters": lambda n, row: row[n] if len(row[n]) <= 18 else f"...{row[n][-15:]}",
     "in its unit": _in_its_unit,
     "quantity": lambda name, row: _QUANTITIES[row[name]],
     "by quantity": _by_quantity,
@@ -100,9 +88,7 @@ _FUNCTIONS: dict[str, Callable[[str, Row], str]] = {
     "parameter": _parameter,
     "ends of parameter": _ends_of_parameter,
     "share": _share,
-    "ends of share": lambda name, row: "-".join(
-        _share(end, row, "") for end in (name, _last(name))
-    ),
+    "ends of share": lambda n, row: "-".join(_share(end, row, "") for end in (n, _last(n))),
     "text": lambda name, row: row[name] or "-",
     "yes or no": lambda name, row: "yes" if row[name] else "no",
     "or none": lambda name, row: f"{row[name]:.3g}" if row[name] else "none",
@@ -134,10 +120,7 @@ def _column(row: dict[str, str], known: Column | None = None) -> Column:
     return replace(base, **{key: value for key, value in told.items() if value})
 
 
-_DOCUMENTED = (
-    *("compared", "break_even", "sweet_spots", "loads", "drains", "replayed", "schedules"),
-    "tasks",
-)
+_DOCUMENTED: list[str] = PAGES["columns"]["documented"].split()
 """Answers whose columns JSON and CSV have; others are of tables for people alone."""
 
 

@@ -8,16 +8,12 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from specmodel.core.base.facts import (
-    Fact as Fact,
-    Facts as Facts,
-    as_fields as as_fields,
-    known as known,
-    with_ends as with_ends,
-)
+from specmodel.core.base.facts import Fact, Facts, as_fields, known, with_ends
 from specmodel.core.base.ranges import ranges_text
 from specmodel.core.prediction.table import Row, seconds
 from specmodel.show.columns import duration, units
+
+__all__ = ["AT", "Fact", "Facts", "as_fields", "in_words", "known", "lines", "picked", "with_ends"]
 
 
 class _Told(Fact, frozen=True):

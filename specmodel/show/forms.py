@@ -13,15 +13,8 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from specmodel import __version__
-from specmodel.core.base.text import VERBOSE, Columns, Printed, align, align_blocks
-from specmodel.core.prediction.table import (
-    Column,
-    Form,
-    Row,
-    columns_of,
-    filler,
-    text_table as _text_table,
-)
+from specmodel.core.base.text import VERBOSE, Columns, Printed, align_blocks
+from specmodel.core.prediction.table import Column, Form, Row, filler, text_table as _text_table
 from specmodel.show.columns import of_table
 from specmodel.show.facts import Facts, as_fields
 
@@ -121,11 +114,6 @@ def text_table(
     """Return rows as commands print them, in the columns of a table by its name, or in these."""
     of = of_table(columns) if isinstance(columns, str) else columns
     return _text_table(rows, of, remedy=remedy)
-
-
-def table(rows: Sequence[Row], forms: Mapping[str, Form], left: Collection[str] = ()) -> str:
-    """Return rows as a text table of columns by title; the columns in `left` are aligned left."""
-    return align(columns_of(rows, forms.items()), left)
 
 
 def by_batch_size(

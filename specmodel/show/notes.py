@@ -1,4 +1,7 @@
-"""The words of each kind of note: warnings, a sentence each, and values that were assumed."""
+"""The words of each kind of note: warnings, a sentence each, and values that were assumed.
+
+Sentences stand in ``pages.toml``; here is what they need beside the values of a note.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,7 @@ from specmodel.show.glossary import PAGES, TABLES
 
 Values = Mapping[str, Any]
 
-_SLOTS_OF = {"chain": "vLLM without prefix caching", "aligned": "vLLM", "scratch": "SGLang"}
-"""Who reserves states in each way."""
+_TEXTS: dict[str, str] = PAGES["notes"]
 
 
 def words(note: Note) -> str:
@@ -26,8 +28,8 @@ def words(note: Note) -> str:
     note
         Its kind is one of those below.
     """
-    form = _WORDS[note.kind]
-    return form.format_map(note.values) if isinstance(form, str) else form(note.values)
+    more = _WORDS[note.kind](note.values)
+    return _TEXTS.get(note.kind, "{told}").format_map({**note.values, **more})
 
 
 def in_words(assumed: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,7 +44,7 @@ def si(value: float, unit: str) -> str:
     return format_si(value, unit)
 
 
-def _beyond_memory(v: Values) -> str:
+def _beyond_memory(v: Values) -> Values:
     places = " and ".join(f"{name} {value}" for name, value in v["fewest_at"].items())
     at = f" at {places}" if places else ""
     if v["largest_of_own"]:
@@ -56,43 +58,34 @@ def _beyond_memory(v: Values) -> str:
         largest = "not even the weights fit"
     if v["plain"]:
         largest += f" (without a drafter {v['plain']}): so many run at once, the others wait"
-    names = ("needed_bytes", "usable_bytes", "capacity_bytes")
-    needed, usable, whole = (si(v[name], "B") for name in names)
-    return (
-        f"batch size {v['batch_size']} needs {needed} of the {usable} ({100 * v['share']:g} % of"
-        f" {whole}) that an engine uses of a GPU ({v['hardware']}); {largest}"
-    )
+    return _bytes(v, "needed", "usable", "capacity") | {"told": largest, "share": 100 * v["share"]}
+
+
+def _bytes(v: Values, *names: str) -> dict[str, Any]:
+    """Return sizes as text."""
+    return {name: si(v[f"{name}_bytes"], "B") for name in names}
 
 
 def _with_drafts(v: Values) -> str:
     """Return as text the draft lengths that a note is about; "" if it is about all."""
     if v.get("scheduled"):
         return f" with drafts of {listed([*map(str, v['scheduled'])])}"
-    if not v["drafts"]:
+    if not v.get("drafts"):
         return ""
     first, last = v["drafts"]
     words = f" with drafts of {first:.0f} or more tokens"
     return words + ("" if first == last else f", {last:.0f} at {v['batch_sizes'][1]},")
 
 
-def _beyond_graphs(v: Values) -> str:
-    default = f", {v['default_of']}'s default" if v["default_of"] else ""
-    return (
-        f"at batch size {ranges_text([v['batch_sizes']])} steps{_with_drafts(v)} are larger than"
-        f" any CUDA graph ({v['count']} {v['unit']}s{default}), so that the host launches each"
-        f" kernel, here taken as {1e3 * v['kernel_time']:.2g} ms each: {v['option']}"
-        f" {v['needed']} avoids that, here --graph-limit {v['needed']}"
-    )
+def _graphs(v: Values) -> Values:
+    told = {"drafts": _with_drafts(v), "sizes": ranges_text([v["batch_sizes"]])}
+    default = f", {v['default_of']}'s default" if v.get("default_of") else ""
+    return told | {"default": default, "milliseconds": 1e3 * v.get("kernel_time", 0.0)}
 
 
-def _memory_ends_drafts(v: Values) -> str:
+def _memory_ends_drafts(v: Values) -> Values:
     at = f" at {v['batch_size']:.0f}" if v["are_several"] else ""
-    needed, usable = (si(v[name], "B") for name in ("needed_bytes", "usable_bytes"))
-    return (
-        f"no memory at batch size {v['batch_sizes']} for {v['draft_length']:.0f} drafted{at}:"
-        f" {needed} of {usable}, so that {v['running']:.0f} would run at once, the others wait"
-        f" ({v['speedup']:.2f}x)"
-    )
+    return _bytes(v, "needed", "usable") | {"at": at}
 
 
 def rates_read(v: Values) -> str:
@@ -112,99 +105,80 @@ def rates_read(v: Values) -> str:
     return f"{listed}, of {of}{bonus}" + (f"; {told} tokens a step" if told else "")
 
 
-def _loaded_drafter(v: Values) -> str:
+def _loaded_drafter(v: Values) -> Values:
     spent = {"its pass": v["draft_time"], "the host's work": v["host_time"]}
     least = 0.1 * sum(spent.values())
     parts = [f"{name} {si(time, 's')}" for name, time in spent.items() if time > least]
-    return (
-        f"at batch size {v['batch_sizes']} nothing is drafted, and the drafter, which stays loaded,"
-        f" takes its time in each step all the same ({' and '.join(parts)}): down to"
-        f" {v['speedup']:.2f}x, which an engine started without speculation avoids"
-    )
+    return {"parts": " and ".join(parts)}
 
 
-def _beyond_measured(v: Values) -> str:
+def _beyond_measured(v: Values) -> Values:
     of_what = "acceptance was measured at" if v["is_measured"] else "the head is trained for"
-    return (
-        f"{of_what} {v['known']:g} drafted token{'s' if v['known'] > 1 else ''}; up to"
-        f" {v['longest']:g} the same rate is assumed at each position, where it usually falls:"
-        " acceptance by position tells"
-    )
+    return {"of_what": of_what, "s": "s" * (v["known"] > 1)}
 
 
-def _walked_keys(v: Values) -> str:
-    count = f"{v['split_tokens']} token{'s' if v['split_tokens'] > 1 else ''}"
+def _walked_keys(v: Values) -> Values:
     cache = "an 8-bit KV cache (--kv-dtype fp8) or " if v["cache_helps"] else ""
-    return (
-        f"at {v['context']:,.0f} of context drafts take long: of a sequence with more than {count}"
-        " in a pass, attention on this GPU reads the keys of a head one after another;"
-        f" {cache}an engine that spreads them (--set engine.{v['way_out']}) avoids that"
-    )
+    return {"cache": cache, "s": "s" * (v["split_tokens"] > 1)}
 
 
-def _gpus(v: Values) -> str:
+def _gpus(v: Values) -> Values:
     held = f"{v['requests']} requests" if v["requests"] > 1 else "a request"
     kept = "weights, drafter and" if v["has_drafter"] else "weights and"
     others = "; compare tries other layouts of them" if v["count"] > 1 else ""
-    return f"{v['count']} (the fewest that hold {kept} {held} of {v['tokens']:,} tokens{others})"
+    return {"held": held, "kept": kept, "others": others}
 
 
-def _state_slots(v: Values) -> str:
-    """Return as text the states reserved for a request, and the engine that does so."""
+def _state_slots(v: Values) -> Values:
+    """Return the states reserved for a request, and the engine that does so."""
     first, second = v["states"]
     count = f"{first:g}" if first == second else f"draft_length + {first - 1:g}"
     noun = "state" if first == second == 1 else "states"
-    return f"{count} {noun} a request, as {_SLOTS_OF[v['slots']]}"
+    return {"count": count, "noun": noun, "engine": TABLES["slots"][v["slots"]]}
 
 
-def _kernels(v: Values) -> str:
-    """Return as text the kernels whose fit a kind uses, and whether they are typical ones."""
+def _kernels(v: Values) -> Values:
+    """Return the kernels whose fit a kind uses, and whether they are typical ones."""
     from specmodel.core.layers.kinds import KINDS
 
     taken = [KINDS[v["taken"]].assumption] if v["taken"] else []
-    return ", ".join([*taken, *(["typical kernels"] if v["is_typical"] else [])])
+    return {"told": ", ".join([*taken, *(["typical kernels"] if v["is_typical"] else [])])}
 
 
-def _borrowed(v: Values) -> str:
-    """Return as text whose kernels are used: those of a stack, or typical ones."""
+def _borrowed(v: Values) -> Values:
+    """Return whose kernels are used: those of a stack, or typical ones."""
     from specmodel.core.machines.kernels import TYPICAL
 
-    return "typical kernels" if v["of"] == TYPICAL else f"kernels of {v['of']}, on the same GPU"
+    of_stack = f"kernels of {v['of']}, on the same GPU"
+    return {"told": "typical kernels" if v["of"] == TYPICAL else of_stack}
 
 
-_WORDS: dict[str, str | Callable[[Values], str]] = {
-    **PAGES["notes"],
+def _between_modules(v: Values) -> Values:
+    return {"others": ", ".join(f"{length:g}" for length in v["draft_lengths"])}
+
+
+def _typical_all_reduce(v: Values) -> Values:
+    return {"within": f", 80 % within a factor of {v['factor']:.1f}" * (v["factor"] > 1)}
+
+
+_WORDS: dict[str, Callable[[Values], Values]] = {
+    **dict.fromkeys(_TEXTS, dict),
+    **dict.fromkeys(("beyond_graphs", "earlier_graphs", "graphs_end_drafts"), _graphs),
     "beyond_memory": _beyond_memory,
-    "beyond_graphs": _beyond_graphs,
-    "earlier_graphs": lambda v: (
-        f"before 0.28, CUDA graphs of {v['engine']} ended at {v['count']} tokens: there, steps"
-        f"{_with_drafts(v)} at batch size {ranges_text([v['batch_sizes']])} are launched kernel by"
-        " kernel (--engine vllm-0.24 says what they take)"
-    ),
-    "graphs_end_drafts": lambda v: (
-        f"Graphs ({v['count']} tokens) end drafts at {ranges_text([v['batch_sizes']])}:"
-        f" {v['option']} {v['needed']}."
-    ),
     "memory_ends_drafts": _memory_ends_drafts,
     "loaded_drafter": _loaded_drafter,
     "beyond_measured": _beyond_measured,
-    "between_modules": lambda v: (
-        f"with {v['modules']} modules vLLM takes a draft length of at most {v['modules']}, or a"
-        f" multiple of it, and not {', '.join(f'{length:g}' for length in v['draft_lengths'])}"
-    ),
+    "between_modules": _between_modules,
     "walked_keys": _walked_keys,
     "gpus": _gpus,
-    "rates_read": rates_read,
-    "dtypes": lambda v: " and ".join(map(str, v["dtypes"])),
-    "tables_on_host": lambda v: f"{v['bytes'] / 1e9:.0f} GB of tables on the host",
+    "rates_read": lambda v: {"told": rates_read(v)},
+    "dtypes": lambda v: {"told": " and ".join(map(str, v["dtypes"]))},
+    "tables_on_host": lambda v: {"told": f"{v['bytes'] / 1e9:.0f} GB of tables on the host"},
     "state_slots": _state_slots,
     "kernels": _kernels,
     "borrowed": _borrowed,
-    "exchange": lambda v: TABLES["exchanges"][v["exchange"]],
-    "typical_all_reduce": lambda v: (
-        "typical of other stacks or GPUs"
-        + f", 80 % within a factor of {v['factor']:.1f}" * (v["factor"] > 1)
-    ),
-    "fits_at_bound": lambda v: " and ".join("{} {} {:.3g}".format(*fit) for fit in v["fits"]),
+    "exchange": lambda v: {"told": TABLES["exchanges"][v["exchange"]]},
+    "typical_all_reduce": _typical_all_reduce,
+    "fits_at_bound": lambda v: {"told": " and ".join("{} {} {:.3g}".format(*f) for f in v["fits"])},
 }
-"""Words by the kind of a note: a template of its values, or a function of these."""
+"""What the words of a kind of note need beside its values; all of the text without a template."""

@@ -10,16 +10,8 @@ from specmodel.core.base.text import TABLE, wrap
 from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.predicting import at_all_lengths, predicted, with_known_intervals
 from specmodel.core.prediction.table import Row, varies
+from specmodel.plan import curves
 from specmodel.plan.advice import gain_of
-from specmodel.plan.curves import (
-    break_even_rows,
-    cases_by_task,
-    curve_of,
-    easiest_points,
-    ends_at_context,
-    published_tokens,
-    sweet_spots_with_ends,
-)
 from specmodel.plan.ranking import lengths_by_size
 from specmodel.show import operator, report
 from specmodel.show.columns import of_table
@@ -31,8 +23,6 @@ from specmodel.show.views import case as case_of
 
 _KINDS = {"break_even_tokens_per_step": "pays", "sure_tokens_per_step": "surely pays"}
 """What holds from there on, by column."""
-_DASH = "-: no acceptance rate pays, or the batch does not fit in memory."
-_NONE = "No acceptance rate makes speculation pay."
 _USUAL = 3
 """Draft length at which published acceptance is told, or the nearest considered [token]."""
 _REMEDY = "to_frame(), --csv and --json have all"
@@ -67,9 +57,10 @@ def peak(prediction: Prediction, *, interval: bool | None = None) -> Answer:
     p = report.with_ends(prediction, interval)
     if case_of(p).draft_length is not None and not p.draft_length.all():
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
-    spots, (pays, denial) = sweet_spots_with_ends(p), report.verbs(p)
+    every, (pays, denial) = curves.curves_of(p), report.verbs(p)
+    spots = [curves.spot_with_ends(curve, p) for curve in every]
     best = max(spots, key=lambda row: row["peak_speedup"])
-    curve = curve_of(best, p)
+    curve = every[spots.index(best)]
     sizes = [row["batch_size"] for row in curve]
     gains = [gain_of(row) if row["draft_length"] else None for row in curve]
     top = curve[sizes.index(best["peak_batch_size"])]
@@ -91,9 +82,9 @@ def peak(prediction: Prediction, *, interval: bool | None = None) -> Answer:
 def tasks(prediction: Prediction, *, interval: bool | None = None) -> Answer:
     """Return the best length of each kind of task that acceptance is published of, in all forms."""
     rows = list[Row]()
-    for task, case in cases_by_task(case_of(prediction)).items():
+    for task, case in curves.cases_by_task(case_of(prediction)).items():
         p = report.with_ends(predicted(case), interval)
-        of_task = zip(operator.with_alike(p, p.rows()), ends_at_context(case), strict=True)
+        of_task = zip(operator.with_alike(p, p.rows()), curves.ends_at_context(case), strict=True)
         for row, end in of_task:
             alike = {"alike": str(row["draft_length"])}
             rows.append({"task": task} | alike | row | {"ends_at_context": end})
@@ -143,12 +134,12 @@ def break_even(prediction: Prediction) -> Answer:
     Whatever acceptance it was predicted with changes nothing, unless it is by context.
     """
     p = with_known_intervals(prediction)
-    least = break_even_rows(p)
+    least = curves.break_even_rows(p)
     kept, is_own = report.fitting(least), "speedup" in least[0]
     near = p.evaluation.acceptance.measured_draft_length if is_own else _USUAL
     usual = min({row["draft_length"] for row in least}, key=lambda length: abs(length - near))
     at_usual = [row for row in kept if row["draft_length"] == usual]
-    tokens, source = (0.0, "") if is_own else published_tokens(p, usual)
+    tokens, source = (0.0, "") if is_own else curves.published_tokens(p, usual)
     worth = [row["speedup_per_token"] / 10 for row in at_usual]
     gains = [row["speedup"] > 1 for row in at_usual if is_own]
     facts = {
@@ -163,7 +154,8 @@ def break_even(prediction: Prediction) -> Answer:
     }
     if tokens:
         at_usual = [row | {"speedup": tokens * row["speedup_per_token"]} for row in at_usual]
-    words = PAGES["break_even"]["lines"] if "pays_from" in facts else [_NONE]
+    texts = PAGES["break_even"]
+    words = texts["lines"] if "pays_from" in facts else [texts["none"]]
 
     def tables() -> list[str]:
         title = f"speedup\nat {tokens:.2f}" if tokens else "speedup\nat yours"
@@ -175,7 +167,7 @@ def break_even(prediction: Prediction) -> Answer:
                 if name in kept[0]
             ]
             cells = "\n\n".join([f"With {usual} drafted:\n{cells}", *by_length])
-        dash = f"\n{_DASH}" * ("-" in cells.split())
+        dash = f"\n{texts['dash']}" * ("-" in cells.split())
         return [cells + dash + report.left_out(least)]
 
     found = report.answer(p, least, words, tables, facts)
@@ -191,7 +183,7 @@ def _needed(kept: list[Row], kind: str, name: str) -> dict[str, Fact]:
     others = {"rate": rate, "length": "draft_length", "where": "where"}
     if rate not in kept[0]:
         return {}
-    easiest = easiest_points(kept, rate)
+    easiest = curves.easiest_points(kept, rate)
     able = [row for row in easiest if row[rate] is not None]
     nowhere = Fact(len(easiest) - len(able) or None)
     facts = {"points": Fact(len(easiest)), f"{name}_nowhere": nowhere}

@@ -18,12 +18,7 @@ from specmodel.show.notes import in_words
 if TYPE_CHECKING:
     from specmodel.simulate.replay_question import Replayed
 
-_HINDSIGHT = "told the requests beforehand, as no engine is; not among the best"
-"""What is noted of policies of hindsight."""
-_BEST = "Best at batch size 1: {best}, {best_speedup:.2f}x."
-_NONE = "Speculation does not pay at batch size 1 under any of these policies."
-_BOUNDS = "Policies that know the trace only: bounds, nothing to deploy."
-_LINES = PAGES["replayed"]["lines"]
+_TEXTS = PAGES["replayed"]
 _LONGEST_LABEL = 20
 
 
@@ -48,8 +43,8 @@ def answer(found: Replayed) -> Answer:
     labelled = [row | {"policy": labels[row["policy"]]} for row in rows]
     facts, shown = (_facts(each, found.times) for each in (rows, labelled))
     gains = "best" in facts and facts["best_speedup"].value > 1
-    headline = (_BEST if gains else _NONE) if "best" in facts else _BOUNDS
-    words = report.opening([headline, *_LINES], shown, found.fits is not False)
+    headline = _TEXTS[("best" if gains else "none") if "best" in facts else "bounds"]
+    words = report.opening([headline, *_TEXTS["lines"]], shown, found.fits is not False)
     in_short = {n: f"{v:g}" if isinstance(v, float) else v for n, v in assumptions.items()}
     sentences = behind(found.deployment) if found.deployment else []
 
@@ -85,7 +80,7 @@ def _table(rows: list[Row], labels: dict[str, str]) -> str:
     """Return a text table with a row for each policy, and notes that explain its labels."""
     by_text: dict[str, list[str]] = {}
     for row in rows:
-        text = row["assumed"] or ("" if row["time_over_best"] is not None else _HINDSIGHT)
+        text = row["assumed"] or ("" if row["time_over_best"] is not None else _TEXTS["hindsight"])
         by_text.setdefault(text, []).append(row["policy"])
     notes = [f"{label}: {name}" for name, label in labels.items() if label != name]
     notes += [f"{', '.join(names)}: {text}." for text, names in by_text.items() if text]

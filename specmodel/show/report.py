@@ -19,6 +19,7 @@ from specmodel.show.behind import assumed_text, behind, briefly, what_if_text
 from specmodel.show.columns import units
 from specmodel.show.facts import Fact, Facts, known, lines as lines_of
 from specmodel.show.forms import Answer, by_batch_size
+from specmodel.show.glossary import PAGES
 from specmodel.show.notes import in_words
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ if TYPE_CHECKING:
 
     Case = Prediction | Plan | Sensitivity
 
-_HELD = "Intervals take it as exact"
-_HELD_BY_OTHERS = "; 83 % of 619 speedups of hosts left out lay in theirs"
-"""Of intervals, as of 2026-11-27 (calibration/interval_judge.py)."""
+_INTERVALS = PAGES["intervals"]
 
 
 def heading(deployment: Deployment) -> str:
@@ -127,9 +126,9 @@ def page(
     if "acceptance" in assumed and states_errors(d, getattr(case, "context_length", 0.0)):
         evaluation = getattr(case, "evaluation", None)
         spread = evaluation.acceptance.spread if evaluation else 0.0
-        exact = _HELD + (_HELD_BY_OTHERS if VERBOSE.get() else "")
-        told = f"Intervals hold rates that differ by {spread:g} between tasks" if spread else exact
-        told = "" if spread and not VERBOSE.get() else told
+        is_told = bool(VERBOSE.get())
+        told = _INTERVALS["exact"] + _INTERVALS["of_hosts"] * is_told
+        told = _INTERVALS["spread"].format(spread) * is_told if spread else told
         assumed = with_brief_source(assumed)
         acceptance = [str(assumed["acceptance"]), told, tasks]
         assumed["acceptance"] = ". ".join(filter(None, acceptance))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specmodel.core.base.text import command_lines, wrap
 from specmodel.show import report
+from specmodel.show.behind import ground_facts, ground_texts
 from specmodel.show.columns import units
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, text_table
 from specmodel.show.glossary import PAGES
-from specmodel.show.grounds import ground_facts, ground_texts
 from specmodel.simulate.facts import carried_facts
 
 if TYPE_CHECKING:
@@ -88,27 +86,3 @@ def _command(plan: Plan) -> str:
     words += ["--enable-expert-parallel"] if plan.deployment.expert_parallel > 1 else []
     words += [plan.limits, "--speculative-config '"]
     return f"{command_lines([f'{plan.config.start} {plan.served}', *words])}\n{plan.fragment}'"
-
-
-def cost_table(costs: Mapping[str, Any]) -> Answer:
-    """Return the times of steps in all forms."""
-    fragment, place, caveat = costs_text(costs), *PAGES["costs"].values()
-    parts = {"batch_size": ("bs_probes", "alpha_seconds"), "tokens": ("m_probes", "theta_seconds")}
-    rows = [
-        {"of": of, "probe": probe, "seconds": seconds}
-        for of, names in parts.items()
-        for probe, seconds in zip(*(costs[name] for name in names), strict=True)
-    ]
-    return Answer(
-        page=lambda: f"{fragment}\n\n{wrap(f'For SGLang, {place}. {caveat}')}",
-        fields={"fragment": fragment, "place": place, "caveats": [caveat], "costs": costs},
-        rows=rows,
-        fragment=fragment,
-        caveats=[caveat],
-    )
-
-
-def costs_text(costs: Mapping[str, Any]) -> str:
-    """Return JSON with a key a line."""
-    lines = [f'"{key}": {json.dumps(value, allow_nan=False)}' for key, value in costs.items()]
-    return "{" + ",\n ".join(lines) + "}"

@@ -17,12 +17,7 @@ MOST_EXPLAINED = 5
 MOST_PRINTED = 10_000
 """Most points explained to programs, each in some twenty rows [-]."""
 
-_LINES = PAGES["terms"]["lines"]
-
-_TITLES = {
-    "target_efficiency": "Target efficiency{}, from 1: verifying takes no longer",
-    "speedup": "Speedup{}, from all drafts accepted and no step longer",
-}
+_TEXTS = PAGES["terms"]
 
 
 def answer(prediction: report.Prediction) -> forms.Answer:
@@ -60,7 +55,9 @@ def _facts(explanation: plan.Explanation) -> tuple[dict[str, Fact], list[str]]:
         kind = "held" if row["limited_by"] == "memory" else "drafts" if drafted else "idle"
         point = {"speedup": row["speedup"], "ideal_speedup": ideal, "lost_to": losses or "nothing"}
         told = {"where": where, "drafted": drafted, **point}
-        lines += lines_of([_LINES[kind]], {name: Fact(value) for name, value in told.items()})
+        lines += lines_of(
+            [_TEXTS["lines"][kind]], {name: Fact(value) for name, value in told.items()}
+        )
         points[where] = point
     return {"points": Fact(points)}, lines
 
@@ -80,7 +77,7 @@ def tables(explanation: plan.Explanation) -> str:
         shown = [name for name in cells if any(cells[name])]
         columns = zip(heads, zip(*map(cells.get, shown), strict=True), strict=True)
         table = align_blocks(("", shown), [(head, [*column]) for head, column in columns], [""])
-        blocks.append(f"{_TITLES[quantity].format(fixed)}\n{table}")
+        blocks.append(f"{_TEXTS['titles'][quantity].format(fixed)}\n{table}")
     return "\n\n".join(blocks)
 
 

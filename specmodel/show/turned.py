@@ -22,8 +22,7 @@ from specmodel.show.views import case as case_of
 
 _NEEDED, _RATE = "break_even_tokens_per_step", "break_even_acceptance_rate"
 _FIRST = ("batch_size", "draft_length", "context_length", "forward_time")
-_LINES = PAGES["turned"]["lines"]
-_NONE = "No acceptance makes speculation pay at any of these points."
+_TEXTS = PAGES["turned"]
 
 
 def turned_answer(
@@ -36,10 +35,12 @@ def turned_answer(
     refuse_given(judged, judged, "an acceptance with it")
     if components:
         _ = case_of(prediction).known_acceptance  # refuses
-    decision = _with_heads(prediction, turned)
+    case, decision = case_of(prediction), None
+    if turned.heads and not case.has_trees:  # what would be pasted with the median of these
+        decision = decide(predicted(case.with_typical()))
     if decision and decision.graphs:  # with which it is pasted
         graphs: Any = case_of(decision.prediction).where.named["graph_limit"]
-        prediction = predicted(case_of(prediction).with_graphs_of(graphs))
+        prediction = predicted(case.with_graphs_of(graphs))
         turned = prediction.turned or turned
     rows = turned_rows(prediction, turned)
     shown = report.with_room(rows, prediction)
@@ -61,7 +62,7 @@ def turned_answer(
         "paste_into": Fact(where),
         "fewest_gpus": Fact(operator.would_hold(prediction).strip()),
     }
-    words = [*[_NONE] * (not needed), *lines(_LINES, told | facts)]
+    words = [*[_TEXTS["none"]] * (not needed), *lines(_TEXTS["lines"], told | facts)]
 
     def page() -> str:
         pasted = [operator.pasted(options, where)] if options else []
@@ -79,12 +80,6 @@ def turned_answer(
         warnings=prediction.warnings,
         case=report.caption(prediction),
     )
-
-
-def _with_heads(prediction: Prediction, turned: Turned) -> Decision | None:
-    """Return what would be pasted with the median of published heads; None without any."""
-    case = case_of(prediction)
-    return decide(predicted(case.with_typical())) if turned.heads and not case.has_trees else None
 
 
 def _measured_with(

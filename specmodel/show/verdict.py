@@ -16,11 +16,11 @@ from specmodel.core.prediction.table import Row
 from specmodel.plan.advice import Verdict, better_layout, gain_of, start_options
 from specmodel.plan.decision import Decision, decide
 from specmodel.plan.within import LargestBatches
-from specmodel.show import defaults, forms, glossary, operator, report
+from specmodel.show import forms, glossary, operator, report
+from specmodel.show.behind import ground_facts, ground_texts
 from specmodel.show.components import component_rows, component_tables, fields_of
 from specmodel.show.facts import Fact, Facts, known, lines, with_ends
 from specmodel.show.glossary import PAGES
-from specmodel.show.grounds import ground_facts, ground_texts
 
 _TEXTS = PAGES["verdict"]
 _ADVISED = {"on", "on where it pays", "off", "off below", "close", "depends", "typed"}
@@ -58,7 +58,6 @@ def answer(
     kind = _kind(judged, prediction, decision)
     paste = _paste(prediction, shown, decision)
     is_known = report.verbs(prediction)[0] == "pays" and any(row["fits"] for row in every)
-    layout = better_layout(at_best, shown) if report.is_at_best(at_best) else None
     told = {
         "advice": Fact(_advice(judged, decision) if is_known else None),
         "how_sure": Fact(judged.word),
@@ -67,7 +66,7 @@ def answer(
         **(decision.facts() if decision else {}),
         "engine_option": Fact(paste[0]),
         "paste_into": Fact(paste[1]),
-        **(layout.facts() if layout else {}),
+        **(better_layout(at_best, shown) if report.is_at_best(at_best) else {}),
         "risk": Fact(operator.risk_cause(judged.risk, prediction) if judged.risk else None),
         "risk_at": Fact(judged.risk["batch_size"] if judged.risk else None, "request"),
         "fewest_gpus": Fact(operator.would_hold(prediction).strip()),
@@ -95,7 +94,7 @@ def answer(
             parts += ["\n".join(filter(None, [length, operator.pasted(*paste)]))]
             limits = {row["limited_by"] for row in shown} if VERBOSE.get() else set()
             notes = [*lines([_TEXTS["layout"]], facts), glossary.limits_told(limits)]
-        stated = defaults.with_tokens(prediction, best, is_told="one_length" in facts)
+        stated = operator.with_tokens(prediction, best, is_told="one_length" in facts)
         vary = "speedup_by_task" in facts and "acceptance_spread" not in facts
         tasks = lines([_TEXTS["between_tasks"]], told) if vary else []
         words = [*met[:1], *words, *met[1:]]
@@ -229,7 +228,7 @@ def _facts(judged: Verdict, prediction: Prediction, best: Row) -> dict[str, Fact
     """Return what is judged, by name, and what acceptance it rests on at row `best`."""
     sizes = sorted({row["batch_size"] for row in judged.rows})
     gain = gain_of(judged.best)
-    between = defaults.between_tasks(best, prediction)
+    between = operator.between_tasks(best, prediction)
     speedups = [best["speedup"] / best["tokens_per_step"] * tokens for tokens in between]
 
     def where(rows: Sequence[Row]) -> Fact:
@@ -250,7 +249,7 @@ def _facts(judged: Verdict, prediction: Prediction, best: Row) -> dict[str, Fact
         "loses_down_to": Fact(min((row["speedup"] for row in judged.lost), default=None)),
         "deployment": Fact(report.heading(prediction.deployment)),
         "tokens_per_step": Fact(best["tokens_per_step"], "token", *between),
-        "tokens_by_task": Fact(defaults.tokens_on_tasks(prediction, best) or None, "token"),
+        "tokens_by_task": Fact(operator.tokens_on_tasks(prediction, best) or None, "token"),
         "acceptance_spread": Fact(prediction.evaluation.acceptance.spread or None),
         "speedup_by_task": Fact(speedups),
     }

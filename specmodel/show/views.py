@@ -43,11 +43,8 @@ def view(prediction: Prediction, name: str = "", **how: Any) -> Answer:
     if name not in VIEWS or is_plain != (name == "plain"):
         known = ["plain"] if is_plain else [each for each in VIEWS if each != "plain"]
         raise InputError("view", name, f"one of {nearest(name, known)}")
-    if (
-        name in ("peak", "terms", "break-even")
-        and prediction.case
-        and prediction.case.draft_length is not None
-    ):
+    has_lengths = prediction.case is not None and prediction.case.draft_length is not None
+    if has_lengths and name in ("peak", "terms", "break-even"):
         # how long a draft might have been is no assumption of the lengths that were given
         assumed = {k: v for k, v in prediction.assumptions.items() if k != "max_draft_length"}
         prediction = replace(prediction, assumptions=assumed)

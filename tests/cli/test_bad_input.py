@@ -44,7 +44,7 @@ if find_spec("starlette"):  # the extra of the page
     STRANGE.append(HOST)
 OTHERS = ("drain", "published_acceptance", "pasted", "decode", "host_speed", "compressed")
 OTHERS += ("recurrent", "answer_commands", "two_words", "load_rates", "schedule_command")
-OTHERS += ("schedule_tables", "sensitivity_command")
+OTHERS += ("sensitivity_command",)
 CASES = typed_wrong("bad_input", predict=GOOD, acceptance=BASE, experts=MOE) + STRANGE
 CASES += [row for name in OTHERS for row in typed_wrong(name)]
 """An error names the option as it was typed, and none that was not."""

@@ -154,8 +154,8 @@ def test_a_drifting_machine_is_flagged(tmp_path, monkeypatch):
     list(run_suite(tmp_path / "rows.csv", INFO, "tiny"))
     made = calibrate_rows(tmp_path / "rows.csv", INFO, date="2026-11-21")
     assert any("drifted" in flag for flag in made.flags)
-    assert made.noise.raw > 0.1
-    assert made.noise.ratio < 1e-3  # the reference drifted alike
+    assert made.noise["raw"] > 0.1
+    assert made.noise["ratio"] < 1e-3  # the reference drifted alike
 
 
 @cases(

@@ -9,7 +9,7 @@ import pandas as pd
 from msgspec import Struct
 from msgspec.structs import replace
 
-from specmodel.calibrate.fit.kernels import KernelFitting, fit_kernels, fitted_stack
+from specmodel.calibrate.fit.kernels import Fittings, fit_kernels, fitted_stack
 from specmodel.calibrate.fit.result import rounded
 from specmodel.calibrate.measure.kernels.device import DeviceInfo
 from specmodel.calibrate.measure.kernels.rows import read_rows
@@ -31,20 +31,12 @@ AGREEING = 0.25  # share of it by which halves of repeats differ at most if the 
 _FASTEST_PCIE = 7e10
 
 
-class Noise(Struct, frozen=True):
-    """How well repeats of a point agree: relative differences, medians over points [-]."""
-
-    raw: float  # standard deviation of times
-    ratio: float  # standard deviation of their ratios to the reference
-    split_half: float  # difference between the medians of odd and of even repeats
-
-
 class Calibration(Struct, frozen=True, kw_only=True, eq=False):
     """A profile made of timings."""
 
     text: str  # in TOML
-    fits: Mapping[tuple[str, str], KernelFitting]  # by kind and dtype
-    noise: Noise
+    fits: Fittings
+    noise: Mapping[str, float]  # how well repeats of a point agree, as `noise` has it [-]
     launch_times: Mapping[str, float]  # of a kernel that does next to nothing, by how [s]
     skipped: Mapping[str, str]  # points that could not be timed, and why
     link: Link | None  # as all-reduces show it
@@ -105,7 +97,7 @@ def calibrate_rows(
 
 def _fit_what_can_be(
     table: pd.DataFrame, profile: HardwareProfile
-) -> tuple[dict[tuple[str, str], KernelFitting], dict[str, str]]:
+) -> tuple[Fittings, dict[str, str]]:
     """Return fits, and by kind why it has none."""
     doubtful, kept = dict[str, str](), table
     try:
@@ -124,9 +116,7 @@ def _fit_what_can_be(
     return fits, doubtful
 
 
-def _missed(
-    rows: pd.DataFrame, fits: Mapping[tuple[str, str], KernelFitting], doubtful: dict[str, str]
-) -> list[str]:
+def _missed(rows: pd.DataFrame, fits: Fittings, doubtful: dict[str, str]) -> list[str]:
     """Return a sentence for each kind whose law does not hold; add kinds of noise to `doubtful`."""
     broken = list[str]()
     for (kind, _), fitting in fits.items():
@@ -144,15 +134,19 @@ def _missed(
     return broken
 
 
-def noise(rows: pd.DataFrame) -> Noise:
-    """Return how well the repeats of each point agree."""
+def noise(rows: pd.DataFrame) -> dict[str, float]:
+    """Return how well repeats of a point agree: relative differences, medians over points [-].
+
+    `raw` and `ratio` are standard deviations of times and of their ratios to the reference,
+    `split_half` is the difference between the medians of odd and of even repeats.
+    """
     timed = rows[rows["note"].isna() & (rows["latency"] != rows["reference_latency"])]
     ratio = timed["latency"] / timed["reference_latency"]
     timed = timed.assign(ratio=ratio, is_odd=timed["repeat"] % 2 == 1)
     points = timed.groupby("point")[["latency", "ratio"]]
     raw, ratio_noise = (points.std() / points.mean()).median()
     split = _halves_differ(timed["ratio"], timed["point"], timed["is_odd"])
-    return Noise(raw=float(raw), ratio=float(ratio_noise), split_half=split)
+    return {"raw": float(raw), "ratio": float(ratio_noise), "split_half": split}
 
 
 def _halves_differ(values: pd.Series, points: pd.Series, is_second: pd.Series) -> float:

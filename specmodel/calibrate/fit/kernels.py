@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -10,14 +10,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from specmodel.calibrate.fit import timed_work
 from specmodel.calibrate.fit.result import FitResult, best_of_sharpnesses, log_fit_result, rounded
-from specmodel.calibrate.fit.timed_work import (
-    check_plausible,
-    judge,
-    predicted_time,
-    shape_errors,
-    work_of,
-)
 from specmodel.calibrate.measure.kernels.operators import TORCH
 from specmodel.calibrate.measure.measurements import groups, judged_rows
 from specmodel.core.algebra.roofline import KernelParameters
@@ -77,14 +71,10 @@ SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)  # exponents tried: powers of two are c
 _ALWAYS = ("memory_efficiency", "compute_efficiency", "tile_rows")  # recorded though held
 _OF_DEPTHS = ("depth_time", "depth_limit", "result_terms")
 _OF_CPUS = ("reread_rows", "result_terms")
-_NESTED: Mapping[str, Sequence[str]] = {
-    "depth_limit": ("depth_limit",),
-    "depth_time": ("depth_time", "depth_limit"),
-    **{name: (name,) for name in _OF_CPUS},
-}
-"""What may be left out of a fit, in this order, and all that then goes: kernels that do not cut the
-depth that they walk, and those that do not walk one; products that read a matrix once, and those
-whose results cost nothing."""
+_NESTED = ("depth_limit", "depth_time", *_OF_CPUS)
+"""What may be left out of a fit, in this order: kernels that do not cut the depth that they walk,
+and those that do not walk one; products that read a matrix once, and those whose results cost
+nothing."""
 _FEWEST_DEPTHS = 3  # two parameters beside the launch say what products of a depth take at least
 _NO_WORSE = 1.01  # error over that of the fit with what points do not determine
 _FOLDS = 4
@@ -105,9 +95,11 @@ class KernelFitting(Struct, frozen=True, kw_only=True, eq=False):
     result: FitResult
 
 
-def fit_kernels(
-    table: pd.DataFrame, hardware: HardwareProfile
-) -> dict[tuple[str, str], KernelFitting]:
+Fittings: TypeAlias = dict[tuple[str, str], KernelFitting]
+"""Fits by kind and dtype of weights or KV."""
+
+
+def fit_kernels(table: pd.DataFrame, hardware: HardwareProfile) -> Fittings:
     """Fit launch times, efficiencies, sharpness and tiles to measured kernels.
 
     Parameters
@@ -142,11 +134,10 @@ def fit_kernels(
     are each shorter than the sum, and attention may compute in a wider dtype than products, so that
     efficiencies of arithmetic above 1 are tried there.
     """
-    check_plausible(table, hardware)
-    found: dict[tuple[str, str], KernelFitting] = {}
-    computed: dict[str, float] = {}
+    timed_work.check_plausible(table, hardware)
+    found, computed = Fittings(), dict[str, float]()
     for kind, dtype, rows in sorted(groups(table), key=lambda group: group[0] != "gemm"):
-        arithmetic = work_of(kind, rows).dtype
+        arithmetic = timed_work.work_of(kind, rows).dtype
         bounds = _bounds(kind, rows, hardware, computed.get(arithmetic, 1.0))
         held = KernelParameters()
         if KIND_FITS[kind].dense == "taken":
@@ -160,9 +151,7 @@ def fit_kernels(
     return found
 
 
-def fitted_stack(
-    fits: Mapping[tuple[str, str], KernelFitting], *, version: str, source: str, date: str
-) -> FittedStack:
+def fitted_stack(fits: Fittings, *, version: str, source: str, date: str) -> FittedStack:
     """Return the fits of `fit_kernels` as a profile records them.
 
     Parameters
@@ -202,7 +191,7 @@ class _Problem(Struct, frozen=True, eq=False):
         self, rows: pd.DataFrame, sharpnesses: Sequence[float] = SHARPNESSES
     ) -> tuple[FitResult, KernelParameters]:
         """Return the best fit to rows over the sharpnesses, and its parameters."""
-        measured = work_of(self.kind, rows), np.log(rows["latency"].to_numpy())
+        measured = timed_work.work_of(self.kind, rows), np.log(rows["latency"].to_numpy())
         best, sharpness = best_of_sharpnesses(self.errors, self.bounds, sharpnesses, *measured)
         errors = self.errors(best.x, *measured, sharpness)
         result = log_fit_result(list(self.bounds), best, errors, _series(rows))
@@ -219,18 +208,18 @@ def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
     if fitted["shape"].nunique() == 1:
         note = "one shape was fitted: errors and intervals say nothing of others"
         result = replace(result, warnings=(*result.warnings, note))
-    judged = judge(kind, judged_rows(rows), hardware, parameters)
+    judged = timed_work.judge(kind, judged_rows(rows), hardware, parameters)
     told = rows[rows["role"].isin(["fit", "spread"])]
     shape_spread, row_spread = _spreads(problem, told, float(parameters.sharpness))
     record = {
         **{name: rounded(value) for name, value in result.parameters.items()},
         **{n: rounded(value) for n in _ALWAYS if (value := float(getattr(parameters, n)))},
         "sharpness": parameters.sharpness,
-        "arithmetic_dtype": work_of(kind, fitted).dtype,
+        "arithmetic_dtype": timed_work.work_of(kind, fitted).dtype,
         "num_points": len(fitted),
         "num_judged": len(judged),
         "is_held_out": bool((rows["role"] == "judge").any()),
-        **shape_errors(judged),
+        **timed_work.shape_errors(judged),
         "shape_spread": shape_spread,
         "row_spread": row_spread,
         "at_bound": list(result.at_bound),
@@ -249,7 +238,7 @@ def _simplest(
     those of a CPU's products, each that hardly helps.
     """
     result, parameters = problem.solve(rows)
-    for name, left_out in _NESTED.items():
+    for name in _NESTED:
         most = np.inf if name in result.at_bound else 0.0
         if not most and name == "depth_time" and name in problem.bounds:
             unsure = _NO_WORSE if name in result.undetermined else 0.0
@@ -257,6 +246,7 @@ def _simplest(
         elif not most and name in _OF_CPUS and name in problem.bounds:
             most = _NO_WORSE
         if most:
+            left_out = {name, "depth_limit"} if name == "depth_time" else {name}
             bounds = {n: bound for n, bound in problem.bounds.items() if n not in left_out}
             simpler = replace(problem, bounds=bounds)
             found = simpler.solve(rows)
@@ -311,7 +301,7 @@ def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[f
         kept = pd.concat([kept_always, told[(part != fold) & is_fitted]])
         kept = kept if len(kept) > len(problem.bounds) else told[is_fitted]
         _, parameters = problem.solve(kept, (sharpness,))
-        predicted = predicted_time(problem.kind, left, problem.hardware, parameters)
+        predicted = timed_work.predicted_time(problem.kind, left, problem.hardware, parameters)
         missed[part == fold] = np.log(left["latency"] / predicted)
     return normal_spreads(pd.Series(missed), pd.Series(_series(told)))
 

@@ -13,17 +13,11 @@ from msgspec.structs import replace
 
 from specmodel.calibrate.fit.measured.tables import Served
 from specmodel.core.base.units import FloatArray
+from specmodel.core.cost import prefill
 from specmodel.core.cost.deploying import resolve
 from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.latency import step_times
 from specmodel.core.cost.passes import PassTime
-from specmodel.core.cost.prefill import (
-    added_by_prompts,
-    added_time,
-    carried_prefill,
-    read_by_drafter,
-    whole_prompts,
-)
 from specmodel.core.cost.steps import DraftTime, Step, StepTimes, step_of
 from specmodel.core.drafters.passes import DraftPasses
 from specmodel.core.layers.batch import sequence_group
@@ -80,7 +74,7 @@ class MeasuredSteps(Struct, frozen=True, kw_only=True, eq=False):
             if (is_so := self.hides_host == hides).any():
                 step = replace(self.step, hides_host=hides)
                 times = step_of(plain, verify, drafts, step, on_tree)
-                added = added_time(read, times.forward_time, hides)
+                added = prefill.added_time(read, times.forward_time, hides)
                 found = np.where(is_so, self._measured(times, added, by_draft), found)
         return found
 
@@ -170,12 +164,13 @@ def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[s
     """Return the work of one prompt, and the prefills of other requests per output token [-]."""
     read, by_draft, prefills = None, None, np.zeros(())
     if "prompt_length" in points:
-        prompts = (whole_prompts(deployment, points["prompt_length"]),)
+        prompts = (prefill.whole_prompts(deployment, points["prompt_length"]),)
         size, context = points["batch_size"], points["context_length"]
         decoding = sequence_group(batch_size=size, context_length=context)
-        read = added_by_prompts(deployment, prompts, decoding)
-        by_draft = read_by_drafter(deployment, prompts) if points["draft_length"] > 0 else None
-        prefills = carried_prefill(deployment, points, 1.0)
+        read = prefill.added_by_prompts(deployment, prompts, decoding)
+        if points["draft_length"] > 0:
+            by_draft = prefill.read_by_drafter(deployment, prompts)
+        prefills = prefill.carried_prefill(deployment, points, 1.0)
     work = {"prefill": _of_gpu(read, 1.0), "draft_prefill": _of_gpu(by_draft)}
     return work | {"prefills": float(prefills)}
 

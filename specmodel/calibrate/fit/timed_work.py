@@ -1,5 +1,6 @@
 """The work that rows of measured kernels timed, plausible times of it, and errors of a profile."""
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 
@@ -8,16 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specmodel.calibrate.fit.result import rounded
-from specmodel.calibrate.measure.measurements import (
-    COLD_SHARE,
-    COLUMNS,
-    DEFAULTS,
-    DTYPES,
-    STORED,
-    groups,
-    judged_rows,
-    with_defaults,
-)
+from specmodel.calibrate.measure import measurements as tables
 from specmodel.core.algebra.roofline import KernelParameters
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.units import FloatArray
@@ -47,19 +39,11 @@ def work_of(kind: str, table: pd.DataFrame) -> Work:
     kind, table
         The component, such as "gemm", and its rows in the columns of `measure`.
     """
-    table = with_defaults(kind, table)
-    names = [*COLUMNS[kind], *DEFAULTS.get(kind, {})]
-    column = {name: table[name].to_numpy(float) for name in names if name not in DTYPES}
-    activation, stored = (str(table[n].iloc[0]) for n in ("activation_dtype", STORED[kind]))
-    stream = Stream(
-        hidden_size=0,
-        weight_dtype=stored,
-        expert_dtype=stored,
-        outer_dtype=stored,
-        activation_dtype=activation,
-        kv_dtype=stored,
-    )
-    return _WORKS[kind](column, stream)
+    table = tables.with_defaults(kind, table)
+    names = [*tables.COLUMNS[kind], *tables.DEFAULTS.get(kind, {})]
+    column = {name: table[name].to_numpy(float) for name in names if name not in tables.DTYPES}
+    activation, stored = (str(table[n].iloc[0]) for n in ("activation_dtype", tables.STORED[kind]))
+    return _WORKS[kind](column, Stream(0, stored, stored, stored, activation, kv_dtype=stored))
 
 
 def _gemm(column: Columns, stream: Stream) -> Work:
@@ -155,21 +139,22 @@ _WORKS: dict[str, Callable[[Columns, Stream], Work]] = {
 
 def is_streamed(work: Work, hardware: HardwareProfile) -> NDArray[np.bool_]:
     """Return which points read more than the last-level cache can keep between two calls."""
-    return np.asarray(work.weight_bytes + work.cache_bytes > COLD_SHARE * hardware.memory.l2_bytes)
+    kept = tables.COLD_SHARE * hardware.memory.l2_bytes
+    return np.asarray(work.weight_bytes + work.cache_bytes > kept)
 
 
 def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
     """Refuse a table whose times are of another unit or device, by points that no cache holds."""
     low, high = PLAUSIBLE
-    for kind, dtype, rows in groups(table):
+    for kind, dtype, rows in tables.groups(table):
         work = work_of(kind, rows)
         is_cold = is_streamed(work, hardware)
         if not is_cold.any():
             continue
         moved = work.weight_bytes + work.cache_bytes + work.activation_bytes
         computing = np.asarray(work.flop) / hardware.peak_flops_per_s(work.dtype)
-        if hardware.kind == "cpu" and STORED[kind] == "kv_dtype":  # in a wider dtype, if faster
-            computing = 0.0 * computing
+        if hardware.kind == "cpu" and tables.STORED[kind] == "kv_dtype":
+            computing = 0.0 * computing  # in a wider dtype, if faster
         allowed = np.maximum(moved / hardware.memory.peak_bytes_per_s, computing)
         median = float(np.median((rows["latency"].to_numpy() / allowed)[is_cold]))
         if not low <= median <= high:
@@ -244,11 +229,11 @@ def predict_measured(
     check_plausible(table, hardware)
     kernels = choose_kernels(hardware, stack, str(table["stack"].iloc[0]))
     parts = []
-    for kind, dtype, rows in groups(table):
-        judged = judged_rows(rows)
+    for kind, dtype, rows in tables.groups(table):
+        judged = tables.judged_rows(rows)
         if len(judged):
             judged = judge(kind, judged, hardware, kernels.parameters(kind, dtype))
-            tokens = judged[next(name for name in _TOKENS if name in COLUMNS[kind])]
+            tokens = judged[next(name for name in _TOKENS if name in tables.COLUMNS[kind])]
             case = _cases(kind, judged, hardware)
             parts.append(judged.assign(dtype=dtype, case=case, tokens=tokens))
     if not parts:
@@ -266,24 +251,13 @@ def _cases(kind: str, rows: pd.DataFrame, hardware: HardwareProfile) -> pd.Serie
 def error_table(judged: pd.DataFrame) -> pd.DataFrame:
     """Return errors of each component, by case and by range of tokens; the bias is a median [-]."""
     rows = []
+    lows, highs = TOKEN_RANGES[:-1], TOKEN_RANGES[1:]
+    ranges = [f"{low + 1}-{high} tokens" for low, high in zip(lows, highs, strict=True)]
+    ranges[-1] = f"{lows[-1] + 1} tokens on"
     for (kind, dtype), part in judged.groupby(["component", "dtype"], sort=True):
-        rows.append(_errors(kind, dtype, ALL_ROWS, part))
-        for case, inside in part.groupby("case", sort=True):
-            rows.append(_errors(kind, dtype, str(case), inside))
-        bins = pd.cut(part["tokens"], TOKEN_RANGES)
-        for bounds, inside in part.groupby(bins, observed=True):
-            low, high = int(bounds.left) + 1, bounds.right
-            label = f"{low}-{high:.0f} tokens" if np.isfinite(high) else f"{low} tokens on"
-            rows.append(_errors(kind, dtype, label, inside))
+        bins = pd.cut(part["tokens"], TOKEN_RANGES, labels=ranges)
+        parts = (part.groupby("case", sort=True), part.groupby(bins, observed=True))
+        for label, inside in ((ALL_ROWS, part), *itertools.chain(*parts)):
+            row = {"component": kind, "dtype": dtype, "rows": label, "points": len(inside)}
+            rows.append(row | shape_errors(inside) | {"bias": float(inside["error"].median())})
     return pd.DataFrame(rows)
-
-
-def _errors(kind: object, dtype: object, label: str, part: pd.DataFrame) -> dict[str, object]:
-    return {
-        "component": kind,
-        "dtype": dtype,
-        "rows": label,
-        "points": len(part),
-        **shape_errors(part),
-        "bias": float(part["error"].median()),
-    }

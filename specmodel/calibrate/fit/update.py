@@ -10,18 +10,9 @@ import pandas as pd
 from msgspec import Struct
 from msgspec.structs import replace
 
+from specmodel.calibrate.fit import steps as runs
 from specmodel.calibrate.fit.measured.tables import Served
 from specmodel.calibrate.fit.result import rounded, rounded_rows
-from specmodel.calibrate.fit.steps import (
-    HOST_SECONDS,
-    RUN_SPREAD,
-    VERIFY_SPREAD,
-    MeasuredSteps,
-    fitted_on,
-    mean_and_score,
-    measured_steps,
-    speedup_errors,
-)
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.text import Viewed
 from specmodel.core.base.units import FloatArray, format_si
@@ -82,7 +73,7 @@ class FitWarning(Struct, frozen=True, kw_only=True):
     is_refused: bool
 
 
-class Moved(Struct, frozen=True, kw_only=True, eq=False):
+class Moved(Struct, frozen=True, eq=False):
     """One overhead [s] or factor [-] before and after: likeliest value, spread of its log [-]."""
 
     name: str
@@ -175,7 +166,7 @@ def update_engine(
     if base.fit is None:
         raise InputError("engine", base.name, "a profile that was fitted, such as vllm or sglang")
     rows = [replace(row, deployment={**row.deployment, "engine": base}) for row in rows]
-    steps, (names, prior) = measured_steps(rows), _prior(base)
+    steps, (names, prior) = runs.measured_steps(rows), _prior(base)
     found = _posterior(rows, steps, base, names, prior)
     _check_units(rows, found.predicted / steps.measured)
     if is_unlike_known := abs(found.score) > 1 and PER_REQUEST in names:
@@ -196,9 +187,9 @@ def update_engine(
         "varied": list(names),
         "covariance": rounded_rows(covariance),
         "mean_error": rounded(np.abs(ratios - 1).mean()),
-        "spread": rounded(max(np.hypot(RUN_SPREAD, VERIFY_SPREAD), found.spread)),
+        "spread": rounded(max(np.hypot(runs.RUN_SPREAD, runs.VERIFY_SPREAD), found.spread)),
         "left_out_error": {},
-        "fitted_on": fitted_on(rows, steps, version),
+        "fitted_on": runs.fitted_on(rows, steps, version),
     }
     own = np.sqrt([np.diagonal(prior), np.diagonal(found.covariance)])
     profile = base.with_changes("engine", numbers | {"fit": record})
@@ -210,15 +201,8 @@ def update_engine(
         assumptions=assumed,
         profile=profile,
         moved=tuple(
-            Moved(
-                name=n,
-                before=float(b),
-                after=float(a),
-                spread_before=x,
-                spread_after=widened * y,
-                is_open=y > OPEN * x,
-            )
-            for n, b, a, x, y in zip(names, start, found.values, *own.tolist(), strict=True)
+            Moved(n, float(then), float(now), x, widened * y, y > OPEN * x)
+            for n, then, now, x, y in zip(names, start, found.values, *own.tolist(), strict=True)
         ),
         before=before,
         predicted=found.predicted,
@@ -244,7 +228,7 @@ class _Posterior(Struct, frozen=True, kw_only=True, eq=False):
 
 def _posterior(
     rows: Sequence[Served],
-    steps: MeasuredSteps,
+    steps: runs.MeasuredSteps,
     base: EngineProfile,
     names: Sequence[str],
     prior: FloatArray,
@@ -256,7 +240,7 @@ def _posterior(
     start = np.array([getattr(base, name) for name in names])
     root, size = np.linalg.inv(np.linalg.cholesky(prior)), len(names)
     groups, _ = pd.factorize(pd.Series([str(row.deployment["target"]) for row in rows]))
-    spreads = np.hypot(RUN_SPREAD, [row.noise for row in rows])
+    spreads = np.hypot(runs.RUN_SPREAD, [row.noise for row in rows])
 
     def predicted(x: FloatArray, kernels: FloatArray | float = 1.0) -> FloatArray:
         values = dict(zip(names, start * np.exp(x[:size]), strict=True))
@@ -264,13 +248,14 @@ def _posterior(
 
     def residuals(x: FloatArray) -> FloatArray:
         missed = np.log(predicted(x, np.exp(x[size:])[groups]) / steps.measured) / spreads
-        return np.concatenate([missed, root @ x[:size], x[size:] / VERIFY_SPREAD])
+        return np.concatenate([missed, root @ x[:size], x[size:] / runs.VERIFY_SPREAD])
 
     from_here = [start_log * (name == PER_REQUEST) for name in names] + [0.0] * (groups.max() + 1)
     solved = least_squares(residuals, from_here)
     missed = np.log(predicted(solved.x) / steps.measured)
-    errors = speedup_errors(rows, missed, spreads)
-    of_targets = [mean_and_score(own, spreads) for _, own in errors.groupby("target", sort=False)]
+    errors = runs.speedup_errors(rows, missed, spreads)
+    targets = errors.groupby("target", sort=False)
+    of_targets = [runs.mean_and_score(own, spreads) for _, own in targets]
     too_high = [mean for mean, score in of_targets if abs(score) > 2]
     logs, weights = (errors["error"], errors["weight"]) if len(errors) else (missed, spreads**-2.0)
     return _Posterior(
@@ -307,7 +292,7 @@ def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:
 
 def _warnings(
     rows: Sequence[Served],
-    steps: MeasuredSteps,
+    steps: runs.MeasuredSteps,
     base: EngineProfile,
     predicted: FloatArray,
     unlike: float,
@@ -318,7 +303,7 @@ def _warnings(
     `MOST_UNLIKE` [-].
     """
     names, is_time = [row.row for row in rows], ~steps.is_ratio
-    kernels = replace(base.overheads, **dict.fromkeys(HOST_SECONDS, 0.0), gpu_time_factor=1.0)
+    kernels = replace(base.overheads, **dict.fromkeys(runs.HOST_SECONDS, 0.0), gpu_time_factor=1.0)
     alone = steps.predicted(kernels)
     least = LEAST_TIME[resolve(rows[0].deployment)[0].hardware.kind]
     over_kernels, timed = steps.measured / alone, np.flatnonzero(is_time)

@@ -7,9 +7,9 @@ from specmodel.core.base.fronts import front
 if TYPE_CHECKING:
     from specmodel.calibrate.measure import kernels as kernels
     from specmodel.calibrate.measure.arguments import acceptance_arguments as acceptance_arguments
-    from specmodel.calibrate.measure.lengths import lengths_by_table as lengths_by_table
     from specmodel.calibrate.measure.logs import (
         LoggedAcceptance as LoggedAcceptance,
+        lengths_by_table as lengths_by_table,
         logged_acceptance as logged_acceptance,
     )
     from specmodel.calibrate.measure.measurements import (

@@ -1,7 +1,10 @@
-"""Acceptance in what people paste: log lines of engines, printed results, answers, gauges."""
+"""Acceptance in what people paste: log lines of engines, printed results, answers, gauges.
+
+And tokens per step by draft length, as InferenceX lists them in YAML.
+"""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -44,6 +47,11 @@ _WHOLE = 0.02
 """By so much the mean draft may be shorter than all others, as requests end [-]."""
 _MOST = 1e15
 """Largest figure that is read."""
+_ENTRY = re.compile(r"([^\s{}:,\"'][^{}:,\"']{0,99}+)[\"']? *:(?: +([^\s{},]+))?(?=[\s{},]|$)")
+"""A key and its value, if that stands beside it."""
+_LEAST_KEPT = 0.9
+"""Share of the tokens of a shorter draft that a longer one has at least, as errors make some fall
+[-]."""
 
 
 class LoggedAcceptance(Struct, frozen=True, kw_only=True):
@@ -320,3 +328,41 @@ def _gauges(text: str) -> Iterator[dict[str, list[float]]]:
         if float(tokens):
             requests = float(running.get(labels, 0))
             yield {"tokens": [float(tokens)]} | ({"running": [requests]} if requests else {})
+
+
+def lengths_by_table(text: str, where: str) -> dict[str, dict[int, float]]:
+    """Return tokens per step by draft length, by the headings of a table; empty if there is none.
+
+    Parameters
+    ----------
+    text, where
+        The text, and what an InputError calls it.
+
+    Examples
+    --------
+    >>> lengths_by_table("some-model: {thinking_on: {1: 1.8, 2: 2.4}}", "text")
+    {'some-model thinking_on': {1: 1.8, 2: 2.4}}
+    """
+    tables = defaultdict[str, dict[int, float]](dict)
+    headings: list[tuple[tuple[int, int], str]] = []
+    for line in re.sub(r"(?m)#.*|^.{1000,}", "", text).splitlines():  # lines of tables are short
+        for entry in _ENTRY.finditer(line):
+            key, value, before = entry[1].strip(), entry[2] or "", line[: entry.start()]
+            level = len(line) - len(line.lstrip()), before.count("{") - before.count("}")
+            headings = [heading for heading in headings if heading[0] < level]
+            if re.fullmatch(r"[1-9][0-9]{0,2} [0-9]*\.?[0-9]+", f"{key} {value}"):
+                tables[" ".join(name for _, name in headings)][int(key)] = float(value)
+            else:
+                headings.append(((-1, 0), value) if key == "model" else (level, key))
+    return {name: _lengths(table, f"{where} {name}".strip()) for name, table in tables.items()}
+
+
+def _lengths(table: dict[int, float], where: str) -> dict[int, float]:
+    """Return a table by length; refuse tokens that no draft of a length can make."""
+    least = 1.0
+    for length, tokens in sorted(table.items()):
+        if not least <= tokens <= length + 1:
+            expected = "tokens per step from 1 to the draft length + 1, which rise with it"
+            raise InputError(where, f"{length}: {tokens:g}", expected)
+        least = max(least, _LEAST_KEPT * tokens)
+    return dict(sorted(table.items()))

@@ -11,11 +11,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from specmodel.calibrate.measure.arguments import proposal_share
-from specmodel.core.algebra.acceptance import (
-    Acceptance,
-    conditional_acceptance,
-    mean_tokens_per_step,
-)
+from specmodel.core.algebra import acceptance
 from specmodel.core.base.errors import InputError, nearest
 from specmodel.core.base.ranges import whole_of
 from specmodel.core.base.records import read_text
@@ -148,7 +144,7 @@ def scraped_acceptance(
     mean_length = min(max(drafted / drafts, 1.0), float(len(reached)))
     share = proposal_share(drafts, accepted, emitted) if emitted > 0 else None
     fraction = accepted / drafted
-    flat = Acceptance(accepted_fraction=fraction, measured_draft_length=mean_length)
+    flat = acceptance.Acceptance(accepted_fraction=fraction, measured_draft_length=mean_length)
     return MeasuredAcceptance(
         model_name=name,
         num_engines=len({engine for engine, _ in counts}),
@@ -159,8 +155,8 @@ def scraped_acceptance(
         mean_draft_length=mean_length * (share or 1.0),
         max_draft_length=len(reached),
         acceptance_rate=float(flat.rate()),
-        acceptance_by_position=conditional_acceptance(by_position / drafts),
-        tokens_per_step=float(mean_tokens_per_step(1 + accepted / drafts, share or 1.0)),
+        acceptance_by_position=acceptance.conditional_acceptance(by_position / drafts),
+        tokens_per_step=float(acceptance.mean_tokens_per_step(1 + accepted / drafts, share or 1.0)),
         accepted_fraction=fraction,
         proposal_rate=share,
         running_requests=float(np.mean(some)) if (some := [n for n in ran if n > 0]) else None,
@@ -251,10 +247,8 @@ def _growth(earlier: Counts, later: Counts) -> Counts:
         raise InputError(counter, engine, expected)
     for key, then in earlier.items():
         if later[key] < then:
-            expected = (
-                f"at least {then:.0f}, as earlier: it went backwards, so the engine was"
-                " restarted, or the scrapes are swapped"
-            )
+            expected = f"at least {then:.0f}, as earlier: it went backwards, so the engine was"
+            expected += " restarted, or the scrapes are swapped"
             raise InputError(key[1], int(later[key]), expected)
     return {key: now - earlier[key] for key, now in later.items()}
 

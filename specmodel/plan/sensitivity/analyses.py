@@ -32,7 +32,7 @@ from specmodel.plan.sensitivity.inputs import (
     find_input,
     list_inputs,
 )
-from specmodel.plan.sensitivity.uncertainty import Range, uncertain_ranges
+from specmodel.plan.sensitivity.uncertainty import Range, Ranges, uncertain_ranges
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -261,9 +261,7 @@ def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
     return _largest_first(table, table["speedup"])
 
 
-def tornado(
-    deployment: Deployment, point: OperatingPoint, ranges: Mapping[str, Range]
-) -> pd.DataFrame:
+def tornado(deployment: Deployment, point: OperatingPoint, ranges: Ranges) -> pd.DataFrame:
     """Return the outcome at both ends of the range of each input, one at a time.
 
     Parameters
@@ -294,7 +292,7 @@ def tornado(
 def sobol(
     deployment: Deployment,
     point: OperatingPoint,
-    ranges: Mapping[str, Range],
+    ranges: Ranges,
     *,
     samples: int,
     generator: np.random.Generator,
@@ -350,9 +348,7 @@ def varying_outputs(swings: pd.DataFrame) -> list[str]:
     return [name for name, moved in swing.items() if moved.abs().max() > NO_VARIATION]
 
 
-def _inputs_of(
-    deployment: Deployment, point: OperatingPoint, ranges: Mapping[str, Range]
-) -> list[Input]:
+def _inputs_of(deployment: Deployment, point: OperatingPoint, ranges: Ranges) -> list[Input]:
     """Return the inputs that have ranges; refuse an empty mapping."""
     if not ranges:
         raise InputError("ranges", {}, "at least one range, such as those of uncertain_ranges")

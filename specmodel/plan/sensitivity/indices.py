@@ -23,7 +23,7 @@ _BATCHES = 256
 """Most batches of rows that are resampled [-]."""
 
 
-class SobolIndices(Struct, frozen=True, kw_only=True, eq=False):
+class SobolIndices(Struct, frozen=True, eq=False):
     """Indices and ends of their confidence intervals; arrays of shape (outputs, inputs).
 
     Parameters
@@ -109,14 +109,7 @@ def sobol_indices(
     resampled = _shares(batches @ _weights(batches.shape[1], generator), len(f_A), d)
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(resampled, [tail, 1 - tail], axis=1)
-    return SobolIndices(
-        first_order=estimate[0],
-        first_order_low=low[0],
-        first_order_high=high[0],
-        total=estimate[1],
-        total_low=low[1],
-        total_high=high[1],
-    )
+    return SobolIndices(*(each[order] for order in (0, 1) for each in (estimate, low, high)))
 
 
 def _points(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -14,14 +14,8 @@ from specmodel.core.base.units import NORMAL_80, FloatArray
 from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.passes import MESSAGES
 from specmodel.core.machines.engine import FACTORS
+from specmodel.core.prediction import intervals
 from specmodel.core.prediction.accepted import task_spread
-from specmodel.core.prediction.intervals import (
-    fits_of_models,
-    host_share,
-    likeness_of_passes,
-    spread_of_deployment,
-    spread_of_step,
-)
 from specmodel.plan.sensitivity.inputs import OperatingPoint, find_input, list_inputs
 
 _ROUTING = ("routing_correlation", "popularity_spread")
@@ -63,6 +57,10 @@ class Range(Struct, frozen=True, kw_only=True):
         low, high = (math.log(end) if is_log else end for end in (self.low, self.high))
         values = (low + high) / 2 + (high - low) / 2 / NORMAL_80 * ndtri(q)
         return np.asarray(np.clip(np.exp(values) if is_log else values, self.minimum, self.maximum))
+
+
+Ranges: TypeAlias = Mapping[str, Range]
+"""Ranges by the name of the input."""
 
 
 def uncertain_ranges(
@@ -153,18 +151,18 @@ def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str
 
 def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, float]:
     """Return the spreads of the logarithms of errors, as the notes of `calibrated_ranges` say."""
-    likeness = float(likeness_of_passes(deployment, point.draft_length + 1))
+    likeness = float(intervals.likeness_of_passes(deployment, point.draft_length + 1))
     spreads = {}
-    for kind, fit in fits_of_models(deployment).items():
+    for kind, fit in intervals.fits_of_models(deployment).items():
         common, row = fit.shape_spread, fit.row_spread
         both = math.sqrt((1 + likeness) / 2)
         spreads[f"kernels.{kind}.error"] = math.hypot(common, row * both)
         spreads[f"kernels.{kind}.verify_error"] = row * math.sqrt(2 * (1 - likeness))
         spreads[f"kernels.{kind}.draft_error"] = math.hypot(common, row)
     if deployment.engine.fit:
-        spreads["engine.error"] = spread_of_step(deployment)
+        spreads["engine.error"] = intervals.spread_of_step(deployment)
     if spreads:
-        spreads["deployment.error"] = spread_of_deployment(deployment)
+        spreads["deployment.error"] = intervals.spread_of_deployment(deployment)
         spreads[f"{MESSAGES}.error"] = deployment.message_spread
     return spreads
 
@@ -177,7 +175,7 @@ def _engine_ranges(deployment: Deployment) -> dict[str, Range]:
     for i, name in enumerate(fit.varied):
         value = float(getattr(deployment.engine_overheads, name))
         variance = max(fit.covariance[i][i], 0.0)  # rounding may have left it just below 0
-        spread = host_share(deployment, name) * math.sqrt(variance)
+        spread = intervals.host_share(deployment, name) * math.sqrt(variance)
         if spread > _KNOWN and value:
             of_time = _normal(value, value * spread, "calibration")
             found[f"engine.{name}"] = _lognormal(value, spread) if name in FACTORS else of_time

@@ -19,6 +19,7 @@ from specmodel.show import report
 from specmodel.show.columns import of_table
 from specmodel.show.facts import in_words
 from specmodel.show.forms import Answer
+from specmodel.show.glossary import PAGES
 from specmodel.show.views import case as of_prediction, view
 from specmodel.show.web import figures
 from specmodel.show.web.address import START, Address, choices, command_of, python_of
@@ -30,14 +31,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from matplotlib.figure import Figure
 
-SCENARIOS = {
-    "235B at 0.4x: graphs, not experts": "target=qwen3-235b-a22b&hardware=b200&num_gpus=8"
-    "&drafter=eagle3&draft_length=3&context_length=8192&graph_limit=128&batch_size=64",
-    "MTP at 64 users": "target=qwen3.5-397b-a17b&hardware=h200_sxm&num_gpus=8&drafter=mtp"
-    "&batch_size=64",
-    "Long context on a workstation": "target=gpt-oss-120b&hardware=rtx_pro_6000&num_gpus=1"
-    "&context_length=131072&batch_size=2",
-}
+SCENARIOS: dict[str, str] = PAGES["scenarios"]
 """Addresses to start from."""
 _KEPT = 32
 """Settings and curves that are kept, as most controls leave either as it is [-]."""

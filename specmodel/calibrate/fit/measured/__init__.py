@@ -7,14 +7,11 @@ from specmodel.core.base.fronts import front
 if TYPE_CHECKING:
     from specmodel.calibrate.fit.measured.benchmarks import read_benchmarks as read_benchmarks
     from specmodel.calibrate.fit.measured.judge import (
-        judge_first_tokens as judge_first_tokens,
-        judge_serving as judge_serving,
-        serving_errors as serving_errors,
-    )
-    from specmodel.calibrate.fit.measured.judged import (
         JudgedEngines as JudgedEngines,
+        judge_serving as judge_serving,
         judged_engines as judged_engines,
         judged_facts as judged_facts,
+        serving_errors as serving_errors,
     )
     from specmodel.calibrate.fit.measured.runs import (
         Run as Run,
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
         named_model as named_model,
         need_plain as need_plain,
         served_runs as served_runs,
-        shipped_name as shipped_name,
     )
     from specmodel.calibrate.fit.measured.tables import (
         ServingTable as ServingTable,

@@ -225,12 +225,8 @@ def _row_drafting(row: Cells) -> dict[str, Any]:
         topk = verified = None
     elif verified is None and topk == 1.0:
         verified = length + 1.0
-    return {
-        "tokens_per_step": tokens,
-        "draft_length": _as_whole(length),
-        "topk": _as_whole(topk),
-        "verify_tokens": _as_whole(verified),
-    }
+    tree = {"draft_length": length, "topk": topk, "verify_tokens": verified}
+    return {"tokens_per_step": tokens} | {name: _as_whole(n) for name, n in tree.items()}
 
 
 def _timed(measured: Mapping[str, float], own: Mapping[str, Any], batch: float | None) -> Run:

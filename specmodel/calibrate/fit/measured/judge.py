@@ -1,24 +1,27 @@
-"""Engines as predicted and as measured, row by row: times to the first token too, and errors."""
+"""Engines as predicted and as measured, row by row; errors, and what they tell, as data."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from msgspec import Struct
 from msgspec.structs import replace
 
 from specmodel.calibrate.fit.measured.aliases import stack_of
-from specmodel.calibrate.fit.measured.tables import Served, ServingTable, check_milliseconds
+from specmodel.calibrate.fit.measured.tables import Served, ServingTable, read_serving
 from specmodel.calibrate.fit.steps import measured_steps
 from specmodel.core.algebra.acceptance import Acceptance
 from specmodel.core.base.errors import InputError
-from specmodel.core.base.units import FloatArray
+from specmodel.core.base.facts import Fact, known
+from specmodel.core.base.text import Viewed
 from specmodel.core.cost.deploying import resolve
 from specmodel.core.cost.deployment import Deployment
-from specmodel.core.cost.prefill import prefill_pass
-from specmodel.core.machines.engine import Overheads, first_token_constants
+from specmodel.core.machines.engine import Overheads
 from specmodel.core.prediction.decoding import decode_deployed
 from specmodel.core.prediction.intervals import MAX_POINTS
 from specmodel.core.prediction.outcome import Prediction
@@ -141,29 +144,23 @@ def serving_errors(judged: pd.DataFrame) -> pd.DataFrame:
 
     Bias is the signed mean, coverage the share of rows measured within the 80 % interval [-].
     """
-    rows = [{"group": ALL, "value": "", **_errors(judged)}]
-    for name in (name for name in GROUPS if name in judged):
-        for value, part in judged.groupby(name, sort=True):
-            rows.append({"group": name, "value": str(value), **_errors(part)})
+    groups = [(n, value, part) for n in GROUPS if n in judged for value, part in judged.groupby(n)]
+    rows = [
+        {"group": name, "value": str(value), **_errors(part)}
+        for name, value, part in ((ALL, "", judged), *groups)
+    ]
     return pd.DataFrame(rows)
 
 
 def _errors(part: pd.DataFrame) -> dict[str, Any]:
     error = part["error"]
-    errors: dict[str, Any] = {
+    return {
         "rows": len(part),
         "mean_error": float(error.abs().mean()),
         "median_error": float(error.abs().median()),
         "bias": float(error.mean()),
+        "coverage": float(part["measured"].between(part["low"], part["high"]).mean()),
     }
-    if "low" in part:
-        errors["coverage"] = float(part["measured"].between(part["low"], part["high"]).mean())
-    return errors
-
-
-MOST_REQUESTS = 4  # with more at once, queues count more than prefill [request]
-LEAST_PROMPT = 4000  # below, the engine's constant counts more than prefill [token]
-LEAST_MILLISECONDS = 5.0  # no engine answers such a prompt in less: such are seconds
 
 
 def host_speeds(rows: Sequence[Served]) -> pd.DataFrame:
@@ -171,24 +168,18 @@ def host_speeds(rows: Sequence[Served]) -> pd.DataFrame:
 
     Hosts with a single row are left out: any speed meets it.
     """
-    pairs = [row for row in rows if row.tokens_per_step is not None and "host" in row.labels]
-    hosts = [row.labels["host"] for row in pairs]
-    found = []
-    for host in dict.fromkeys(hosts):
-        own = [row for row, name in zip(pairs, hosts, strict=True) if name == host]
-        if len(own) < 2:  # one row is met by any speed
-            continue
-        errors = _errors_by_speed(own)
-        best = int(np.abs(errors).mean(axis=1).argmin())
-        found.append(
-            {
-                "host": host,
-                "rows": len(own),
-                "host_speed": float(SPEEDS[best]),
-                "mean_error": float(np.abs(errors[best]).mean()),
-                "bias": float(errors[best].mean()),
-            }
-        )
+    hosts, found = dict[str, list[Served]](), []
+    for row in rows:
+        if row.tokens_per_step is not None and "host" in row.labels:
+            hosts.setdefault(row.labels["host"], []).append(row)
+    for host, own in hosts.items():
+        if len(own) > 1:  # one row is met by any speed
+            errors = _errors_by_speed(own)
+            mean = np.abs(errors).mean(axis=1)
+            best = int(mean.argmin())
+            met = {"mean_error": float(mean[best]), "bias": float(errors[best].mean())}
+            of_host = {"host": host, "rows": len(own), "host_speed": float(SPEEDS[best])}
+            found.append(of_host | met)
     return pd.DataFrame(found)
 
 
@@ -202,74 +193,74 @@ def _errors_by_speed(rows: Sequence[Served]) -> np.ndarray:
     return np.array([steps.predicted(engine) / steps.measured - 1 for engine in tried])
 
 
-def judge_first_tokens(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Return the rows of few requests with long prompts, and reasons by row why others are not.
+class JudgedEngines(Viewed, Struct, frozen=True, kw_only=True, eq=False):
+    """Predictions of a table of measured engines, and their errors.
 
-    A row has its labels, stack (whose kernels were taken), degrees, lengths, measured, base_time
-    (prefill and waiting), predicted with the engine's constant [s], and error, over measured less
-    one [-].
+    Parameters
+    ----------
+    rows, errors, hosts
+        The tables of `judge_serving`, of `serving_errors`, and of `host_speeds`.
+    not_taken
+        The rows that are not judged, by reason, the most frequent reason first.
+    assumed
+        What was assumed where the table says nothing.
     """
-    refused = {row.row: why for row in table.rows if (why := _not_taken(row))}
-    taken = [row for row in table.rows if row.row not in refused]
-    if not taken:
-        why = next(iter(refused.values()), "there is none")
-        expected = f"at least one with measured_ttft_ms; of the first, {why}"
-        raise InputError("serving", "no row that is taken", expected)
-    times = [1e3 * (row.first_token or 0.0) for row in taken]
-    check_milliseconds(times, "serving.measured_ttft_ms", LEAST_MILLISECONDS)
-    found, impossible = told_of(taken, _timed)
-    refused |= impossible
-    judged = pd.DataFrame(found)
-    if judged.empty:
-        raise InputError("serving", "no row that is taken", "one whose model takes its layout")
-    constants = first_token_constants()
-    own = [constants.get(stack_of(engine), 0.0) for engine in judged["engine"]]
-    predicted = judged["base_time"] + own
-    return judged.assign(predicted=predicted, error=predicted / judged["measured"] - 1), refused
+
+    room = "fitted:judged"
+
+    rows: pd.DataFrame
+    errors: pd.DataFrame
+    hosts: pd.DataFrame
+    not_taken: Mapping[str, list[str]]
+    assumed: Mapping[str, str]
 
 
-def first_token_time(
-    prefill_time: FloatArray,
-    step_time: FloatArray,
-    batch_size: FloatArray,
-    output_length: FloatArray,
-    constant_time: FloatArray | float = 0.0,
-) -> FloatArray:
-    """Return the mean time from a request to its first token, in steady state [s].
+def judged_engines(path: str | Path) -> JudgedEngines:
+    """Return the judged rows of a table of measured engines.
 
-    The step time includes the prefill that steps carry for others; the constant is what the engine
-    adds to every first token: HTTP, tokenization, scheduling. A request arrives as another one
-    ends, when the next step of the others has begun. It waits for that step, and its prompt is
-    prefilled at once. Each of the others is in prefill for a share ``prefill_time / (prefill_time +
-    output_length * step_time)`` of its time; a request that meets a prefill waits for half of it on
-    average. Prompts that arrive together at the start of a benchmark queue longer, which is not
-    counted.
+    Parameters
+    ----------
+    path
+        A table, as `read_serving` reads it.
     """
-    others = np.maximum(batch_size - 1, 0.0)
-    busy = prefill_time / (prefill_time + output_length * step_time)
-    waiting = np.minimum(others, 1.0) * step_time + others * busy * prefill_time / 2
-    return np.asarray(prefill_time + waiting + constant_time)
+    table = read_serving(path)
+    judged, refused = judge_serving(table)
+    reasons = {**table.not_taken, **refused}
+    return JudgedEngines(
+        rows=judged,
+        errors=serving_errors(judged),
+        hosts=host_speeds([row for row in table.rows if row.row not in refused]),
+        not_taken={
+            reason: [row for row, why in reasons.items() if why == reason]
+            for reason, _ in Counter(reasons.values()).most_common()
+        },
+        assumed=table.assumed,
+    )
 
 
-def _not_taken(row: Served) -> str:
-    """Return the reason not to judge a row by its first token; "" if there is none."""
-    if row.first_token is None:
-        return "it has no measured_ttft_ms"
-    if row.points["batch_size"] > MOST_REQUESTS:
-        return f"its first tokens wait in queues, with more than {MOST_REQUESTS} requests"
-    if row.points["prompt_length"] < LEAST_PROMPT:
-        return f"its prompts have less than {LEAST_PROMPT} tokens"
-    return ""
+def judged_facts(judged: JudgedEngines) -> dict[str, Fact]:
+    """Return the errors of all rows, and which rows they are of.
 
+    Parameters
+    ----------
+    judged
+        The judged rows, as `judged_engines` returns them.
 
-def _timed(some: Alike) -> dict[str, Any]:
-    """Return measured TTFT, predicted prefill time, and TTFT without the engine's constant [s]."""
-    rows, deployment, assumed, points = some
-    prefill = prefill_pass(deployment, points["prompt_length"]).total_time
-    step = decode_deployed(deployment, assumed, **points).tpot
-    return {
-        "quantity": "ttft",
-        "measured": [row.first_token for row in rows],
-        "prefill_time": prefill,
-        "base_time": first_token_time(prefill, step, points["batch_size"], points["output_length"]),
+    Returns
+    -------
+    dict
+        Errors [-], numbers of rows by what became of them, and what was assumed, by name.
+    """
+    rows, every = judged.rows, judged.errors.iloc[0]
+    lent = rows[rows["stack"] != rows["engine"].map(stack_of)]
+    of_others = Counter(map(" ".join, lent[["engine", "hardware", "stack"]].to_numpy()))
+    facts = {
+        "rows": Fact(len(rows)),
+        "quantities": Fact(sorted({*rows["quantity"]})),
+        "models": Fact(sorted({*rows["target"]})),
+        **{name: Fact(float(every[name])) for name in every.index[3:]},
+        "not_taken": Fact({reason: len(named) for reason, named in judged.not_taken.items()}),
+        "kernels_of_others": Fact(dict(of_others)),
+        "assumed": Fact(dict(judged.assumed)),
     }
+    return known(facts.items())

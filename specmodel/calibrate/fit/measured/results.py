@@ -3,59 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 
+from specmodel.calibrate.fit.measured.aliases import TABLES
 from specmodel.calibrate.fit.measured.runs import Run, seen_batch
 from specmodel.calibrate.fit.measured.tables import Cells, check_milliseconds
 from specmodel.calibrate.measure.arguments import proposal_share, shares_reached
 from specmodel.core.algebra.acceptance import conditional_acceptance, mean_tokens_per_step
 from specmodel.core.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.core.base.errors import InputError
-from specmodel.core.base.records import read_mapping
+from specmodel.core.base.files import toml_tables
 from specmodel.core.base.tables import as_number
 
 NEAR_WHOLE = 0.05  # how far a run's mean draft length may be from a whole number [token]
 
-FORMATS = (
-    "JSON of vllm bench serve --save-result, sglang.bench_serving --output-file, GuideLLM or AIPerf"
-    " (profile_export_aiperf.json), or CSV with speedup, tokens_per_s, tpot_ms or step_ms"
-    " (base_..., spec_...)"
-)
+FORMATS: str = TABLES["runs"]["formats"]
 """The accepted formats, for messages."""
 
 
-class _Tool(Struct, frozen=True, kw_only=True):
-    """Where the results of a tool have what a run needs, as paths of `Cells.find`."""
-
-    marks: Sequence[str]  # keys that tell whose result it is
-    engine: str = ""  # the engine itself, of a tool that times one alone
-    model: str = ""
-    concurrency: str  # most requests at once that were asked for
-    rate: str = ""  # requests a second that were asked for: the concurrency is then a default
-    ended: str = ""  # whether the run went on to its end
-    completed: str  # requests that finished [request]
-    prompt_tokens: str  # of these requests together [token]
-    output_tokens: str  # of these requests together [token]
-    throughput: str  # output tokens of all requests [token/s]
-    tpot: str  # mean time per output token after the first [ms]
-    event: str = ""  # mean time from one event of a stream to the next [ms]
-    tokens_per_event: str = ""  # where no time of an event is told [token]
-    drafts: str = ""  # steps with a draft [-]
-    drafted: str = ""  # tokens of these drafts [token]
-    tokens_per_step: str = ""  # of a step with a draft [token]
-    accepted: str = ""  # drafted tokens accepted, where `tokens_per_step` is not told [token]
-    reached: str = ""  # shares of drafts of which the first 1, 2, ... tokens were accepted [-]
-    histogram: str = ""  # drafts by accepted tokens 0, 1, ..., where `reached` is not told [-]
-
-
 _TOOLS = [
-    _Tool(**row)
-    for row in read_mapping(Path(__file__).parent / "data/tools.toml", "tools").values()
+    defaultdict(str, row) for row in toml_tables(Path(__file__).parent / "data/tools.toml").values()
 ]
 """The tools whose results are read."""
 
@@ -64,62 +36,64 @@ def json_run(values: Any, source: str) -> Run:
     """Return the run of one result."""
     keys = list(values) if isinstance(values, dict) else []
     for tool in _TOOLS:
-        if {*tool.marks} <= {*keys}:
+        if {*tool["marks"]} <= {*keys}:
             return _run(Cells(values, f"{source} "), source, tool)
     raise InputError(source, ", ".join(keys[:8]) or values, FORMATS)
 
 
-def _run(found: Cells, source: str, tool: _Tool) -> Run:
+def _run(found: Cells, source: str, tool: Mapping[str, Any]) -> Run:
     """Return the run of a result of this tool."""
-    if found.find(tool.ended) is False:
-        raise InputError(f"{found.prefix}{tool.ended}", False, "a run that went on to its end")
-    completed = found.positive(tool.completed, "at least one finished request")
+    if found.find(tool["ended"]) is False:
+        raise InputError(f"{found.prefix}{tool['ended']}", False, "a run that went on to its end")
+    completed = found.positive(tool["completed"], "at least one finished request")
     expected = "milliseconds above 0: of streams with more than one token (AIPerf: --streaming;"
     expected += " vLLM: TPOT among --percentile-metrics)"
-    tpot = found.positive(tool.tpot, expected)
-    check_milliseconds([tpot], f"{source} {tool.tpot}")
-    prompt = found.positive(tool.prompt_tokens, "a positive number of tokens")
-    output = found.positive(tool.output_tokens, "a positive number of tokens")
-    rate = found.positive(tool.throughput, "tokens a second above 0")
-    by_event = (found.number(tool.event, strict=False) or tpot) / tpot
+    tpot = found.positive(tool["tpot"], expected)
+    check_milliseconds([tpot], f"{source} {tool['tpot']}")
+    prompt = found.positive(tool["prompt_tokens"], "a positive number of tokens")
+    output = found.positive(tool["output_tokens"], "a positive number of tokens")
+    rate = found.positive(tool["throughput"], "tokens a second above 0")
+    by_event = (found.number(tool["event"], strict=False) or tpot) / tpot
     asked = None
-    if found.find(tool.concurrency) is not None and found.find(tool.rate) is None:
-        asked = found.positive(tool.concurrency, "requests at once, or null")
-    own: dict[str, Any] = {"model": found.text(tool.model), "tokens_per_step": 1.0}
-    if tool.engine == "sglang":
+    if found.find(tool["concurrency"]) is not None and found.find(tool["rate"]) is None:
+        asked = found.positive(tool["concurrency"], "requests at once, or null")
+    own: dict[str, Any] = {"model": found.text(tool["model"]), "tokens_per_step": 1.0}
+    if tool["engine"] == "sglang":
         own = _of_sglang(found)
-    elif found.find(tool.drafts) not in (None, []):
+    elif found.find(tool["drafts"]) not in (None, []):
         own |= _drafting(found, tool, output - completed)
     decoding = rate * max(1.0 - completed / output, 0.0) * tpot / 1e3
     return Run(
         **own,
         source=source,
-        engine=tool.engine,
+        engine=tool["engine"],
         concurrency=asked,
         quantity="step_time",
         value=tpot / 1e3 * own["tokens_per_step"],
         batch_size=seen_batch(decoding, min(asked or completed, completed)),
         prompt_length=prompt / completed,
         output_length=output / completed,
-        tokens_per_event=found.number(tool.tokens_per_event, strict=False) or by_event,
+        tokens_per_event=found.number(tool["tokens_per_event"], strict=False) or by_event,
     )
 
 
-def _drafting(found: Cells, tool: _Tool, emitted: float) -> dict[str, Any]:
+def _drafting(found: Cells, tool: Mapping[str, Any], emitted: float) -> dict[str, Any]:
     """Return draft length, acceptance, and the share of the steps of `emitted` tokens that draft.
 
     Tokens per step are counted of steps that draft.
     """
-    drafts, drafted = (found.positive(n, "a positive number") for n in (tool.drafts, tool.drafted))
-    if tool.tokens_per_step:
-        tokens = found.positive(tool.tokens_per_step, "a positive number")
+    drafts, drafted = (
+        found.positive(n, "a positive number") for n in (tool["drafts"], tool["drafted"])
+    )
+    if tool["tokens_per_step"]:
+        tokens = found.positive(tool["tokens_per_step"], "a positive number")
     else:
-        tokens = 1.0 + (found.number(tool.accepted) or 0.0) / drafts
+        tokens = 1.0 + (found.number(tool["accepted"]) or 0.0) / drafts
     mean = drafted / drafts
     length = round(min(max(mean, 1.0), MAX_DRAFT_LENGTH))
     if abs(mean - length) > NEAR_WHOLE:
         expected = "one draft length in a run: no schedule of lengths, no n-gram drafter"
-        raise InputError(f"{found.prefix}{tool.drafted}", f"{mean:.3g} a draft", expected)
+        raise InputError(f"{found.prefix}{tool['drafted']}", f"{mean:.3g} a draft", expected)
     share = proposal_share(drafts, drafts * (tokens - 1), emitted)
     return {
         "draft_length": length,
@@ -130,9 +104,9 @@ def _drafting(found: Cells, tool: _Tool, emitted: float) -> dict[str, Any]:
     }
 
 
-def _by_position(found: Cells, tool: _Tool, length: int) -> tuple[float, ...]:
+def _by_position(found: Cells, tool: Mapping[str, Any], length: int) -> tuple[float, ...]:
     """Return acceptance by position [-]; none unless each position of a draft has its rate."""
-    told, counts = found.find(tool.reached), found.find(tool.histogram)
+    told, counts = found.find(tool["reached"]), found.find(tool["histogram"])
     if isinstance(counts, dict):
         counts = [[counts.get(str(accepted), 0) for accepted in range(length + 1)]]
     if isinstance(counts, list):

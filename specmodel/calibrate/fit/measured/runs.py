@@ -129,10 +129,8 @@ class Run(Struct, frozen=True, kw_only=True):
     @property
     def draft_note(self) -> str:
         """What is to be said of a run that may have drafted."""
-        return (
-            f"{self.source} has {self.tokens_per_event:.3g} tokens an event, as steps with a draft"
-            " do, and counts no drafts"
-        )
+        told = f"{self.tokens_per_event:.3g} tokens an event, as steps with a draft do"
+        return f"{self.source} has {told}, and counts no drafts"
 
     @property
     def acceptance_rate(self) -> float | None:

@@ -81,10 +81,10 @@ def find_device(kind: Device, dtype: str = "bf16") -> DeviceInfo:
         raise InputError("device", kind, f"a GPU of {gpu} that torch can see, or `device='cpu'`")
     if kind == "xpu":
         of = torch.xpu.get_device_properties()
-        return _gpu(kind, of.name, of.driver_version, of.max_compute_units, of.total_memory)
+        return _device(kind, of.name, of.driver_version, of.max_compute_units, of.total_memory)
     if kind == "mps":
         of, memory = torch.backends.mps, torch.mps.recommended_max_memory()
-        return _gpu(kind, of.get_name(), platform.mac_ver()[0], of.get_core_count(), memory)
+        return _device(kind, of.get_name(), platform.mac_ver()[0], of.get_core_count(), memory)
     try:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     except RuntimeError as error:
@@ -94,7 +94,7 @@ def find_device(kind: Device, dtype: str = "bf16") -> DeviceInfo:
     if properties.major < 8 and not is_hip:
         expected = "a GPU of compute capability 8.0 or newer, which computes in bf16"
         raise InputError("device", f"{properties.name} ({properties.major}.x)", expected)
-    return _gpu(
+    return _device(
         kind,
         properties.name,
         torch.version.hip or gpu_state().get("driver_version", "unknown"),
@@ -105,9 +105,10 @@ def find_device(kind: Device, dtype: str = "bf16") -> DeviceInfo:
     )
 
 
-def _gpu(
+def _device(
     kind: Device, name: str, driver: str, units: int, capacity_bytes: float,
     l2_bytes: float = float(_DEFAULT_CACHE), compute_capability: float | None = None,
+    dtype: str = "bf16",
 ) -> DeviceInfo:  # fmt: skip
     return DeviceInfo(
         kind=kind,
@@ -119,6 +120,7 @@ def _gpu(
         capacity_bytes=float(capacity_bytes),
         l2_bytes=l2_bytes,
         compute_capability=compute_capability,
+        dtype=dtype,
     )
 
 
@@ -127,17 +129,9 @@ def _cpu(torch: Any, dtype: str) -> DeviceInfo:
     found = _lines("/proc/cpuinfo", r"^model name\s*: (.*)$")
     model = found[0] if found else platform.processor() or platform.machine()
     name = f"{model}, {threads} thread{'s' if threads > 1 else ''}"
-    return DeviceInfo(
-        kind="cpu",
-        name=name,
-        hardware=_slug(name),
-        driver=f"{torch.backends.cpu.get_cpu_capability()}, {threads} threads",
-        torch=torch.__version__,
-        num_multiprocessors=threads,
-        capacity_bytes=float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
-        l2_bytes=_last_level_cache(),
-        dtype=dtype,
-    )
+    driver = f"{torch.backends.cpu.get_cpu_capability()}, {threads} threads"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return _device("cpu", name, driver, threads, memory, _last_level_cache(), dtype=dtype)
 
 
 def _lines(path: str, pattern: str) -> list[str]:

@@ -85,9 +85,8 @@ class RowFile:
             lock = self.path.with_name(f".{self.path.name}.lock")
             try:
                 stack.enter_context(FileLock(lock, 0))
-                stack.callback(
-                    lock.unlink, missing_ok=True
-                )  # while it is held: no one else has just taken it
+                # while it is held: no one else has just taken it
+                stack.callback(lock.unlink, missing_ok=True)
                 self.read()
                 self.note_session()
                 if self._dropped:
