@@ -20,6 +20,7 @@ _MOST_MARKED = 20
 _MOST_CHARACTERS = 36
 _WIDE = 8.0
 """Largest over least time from which their axis is logarithmic [-]."""
+_BOX: Style = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 _FOOT = 0.12
 """Share of the height of a logarithmic axis below its lines, for numbers [-]."""
 _APART = 0.04
@@ -225,8 +226,7 @@ def _number(ax: Axes, part: pd.DataFrame) -> None:
     for size, length in part[lengths != lengths.shift()][["batch_size", "draft_length"]].to_numpy():
         place = ax.transAxes.inverted().transform(ax.transData.transform((size, 1)))[0]
         if place - last > _APART * max(1, len(f"{length:g}")):
-            own: Style = {"transform": where, "ha": "center", "size": style.SMALL}
-            own["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+            own: Style = {"transform": where, "ha": "center", "size": style.SMALL, "bbox": _BOX}
             ax.text(size, 0.02, f"{length:g}", **own)
             last = place
     ax.set_xlabel(f"{ax.get_xlabel()}\nnumbers: draft length from there on")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_ROOM = 0.2
-"""Inches from one batch size to the next along a front."""
+_ROOM = 0.01
+"""Room around a batch size beside a point, in inches."""
 _MOST_CHARACTERS = 28
 _HEADROOM = 1.25
 """Height of an axes with a legend inside over that of its lines [-]."""
@@ -95,7 +95,7 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
     line = np.array([0.8 * times.min(), 1.25 * times.max()])
     ax.fill_between(line, 0.9 * line, 1.1 * line, color="0.85", linewidth=0, label="±10 %")
     ax.plot(line, line, color="0.3", linewidth=0.8)
-    shape: Style = {"markeredgewidth": 0, "rasterized": True, "markersize": 2.5, "alpha": 0.6}
+    shape: Style = {"markeredgewidth": 0, "rasterized": True, "markersize": 2.5}
     numbers = style.kind_numbers(map(str, rows["component"].unique()))
     frames.need_at_most(style.MOST_LINES, len(numbers), "components")
     keys = list[Any]()
@@ -167,16 +167,16 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
     frames.need_positive(rows, "tpot", plain)
     frames.need_single(rows, "context_length")
     rows = rows[frames.fits(rows)]
-    lengths = next((name for name in _LENGTHS if name in rows), None)
-    ax.set(xscale="log", yscale="log")
+    lengths = next((rows[name] for name in _LENGTHS if name in rows), None)
     ax.margins(0.12)
-    handles = dict[str, Any]()
+    handles, fronts, taken = dict[str, Any](), list[Any](), list[Any]()
     for i, (name, time) in enumerate({"plain decoding": plain, "speculative": "tpot"}.items()):
         per_step = rows[rate] * rows["tpot"]  # tokens a second and GPU are this over the time
         points = rows.assign(user=1 / rows[time], rate=per_step / rows[time])
         ax.plot(points["user"], points["rate"], **style.points(i, markersize=1.5))
         front = points.sort_values(["user", "rate"], ascending=False)
         front = front[front["rate"] > front["rate"].cummax().shift(fill_value=0.0)]
+        fronts.append(front.assign(length=lengths if i else None))
         (handles[name],) = ax.plot(front["user"], front["rate"], **style.series(i, label=name))
         ends = [f"{time}_low", f"{time}_high"]
         if {*ends} <= {*front}:
@@ -185,34 +185,33 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
             own: Style = style.band(COLOURS[i]) | {"linewidth": 3, "zorder": 1}
             ax.plot(reach, per_step[front.index].to_numpy() * reach, **own)
             handles["80 %"] = style.swatch("80 % interval", **style.band(style.GREY))
-        _sizes(ax, front, lengths if i else None, COLOURS[i])
-    low, high = ax.get_xlim()
-    ax.set_xlim(right=high * (high / low) ** 0.15)  # for the last name
     for axis in (ax.xaxis, ax.yaxis):
         style.si_axis(axis)
+    for i, front in reversed([*enumerate(fronts)]):
+        _sizes(ax, front, COLOURS[i], taken)
     for told, target in frames.targets(rows).items():
         handles[told] = ax.axvline(1 / target, label=f"{told} {seconds(target)}", **style.DOTTED)
     ax.set(xlabel="output tokens/s/user", ylabel=f"output tokens/s{_RATES[rate]}")
     if "alternative" in rows and rows["alternative"].nunique() > 1:
-        dots: Style = {"linestyle": "", "marker": "o", "markersize": 1.5, "color": style.GREY}
+        dots: Style = {"linestyle": "", "marker": "o", "markersize": 1.5, "color": "black"}
         handles["other"] = style.key("other layouts", **dots)
-    title = "B: batch size" + (", K: draft length where it changes" if lengths else "")
-    style.legend_above(ax, title, [*handles.values()], side="right")
+    note = "/draft length where it changes" if lengths is not None else ""
+    style.legend_above(ax, f"numbers: batch size{note}", [*handles.values()], side="right")
     return ax
 
 
-def _sizes(ax: Axes, front: pd.DataFrame, lengths: str | None, colour: str) -> None:
-    """Write batch sizes, and draft lengths where they change, where points have left room."""
-    last, known = None, None
+def _sizes(ax: Axes, front: pd.DataFrame, colour: str, taken: list[Any]) -> None:
+    """Write batch sizes, and draft lengths where they change, where names have left room."""
+    known = None
     own: Style = {"textcoords": "offset points", "size": style.SMALL, "color": colour}
-    for _, row in front.iterrows():
-        place = ax.transData.transform((row["user"], row["rate"]))
-        length = row[lengths] if lengths else None
-        told = ("" if last is not None else "B=") + f"{row['batch_size']:g}"
-        told += f" K={length:g}" if length != known else ""
-        if last is None or np.hypot(*(place - last)) > _ROOM * ax.figure.dpi:
-            ax.annotate(told, (row["user"], row["rate"]), (3, 3), **own, **style.halo())
-            last, known = place, length
+    for x, y, size, length in front[["user", "rate", "batch_size", "length"]].to_numpy():
+        told = f"{size:g}" + (f"/{length:g}" if length not in (None, known) else "")
+        text = ax.annotate(told, (x, y), (3, 3), **own, **style.halo())
+        if (box := text.get_window_extent().padded(_ROOM * ax.figure.dpi)).count_overlaps(taken):
+            text.remove()
+        else:
+            known = length
+            taken.append(box)
 
 
 def load_panels(table: pd.DataFrame) -> int:

@@ -143,7 +143,9 @@ def _draw(
             if not np.isnan(value):
                 ax.text(j + 0.5, i + 0.5, write(value), **own)
     else:
-        ticks = np.unique(rows[quantity]) if quantity == _BEST else None
+        from matplotlib.ticker import MaxNLocator
+
+        ticks = MaxNLocator(integer=True) if quantity == _BEST else None
         bar = ax.figure.colorbar(mesh, ax=ax, pad=0.02, ticks=ticks)
         bar.ax.tick_params(labelsize=SMALL)
     ax.set(xlabel=frames.titled(["batch_size"]), ylabel=frames.titled([y]))
@@ -181,10 +183,7 @@ def _number(axis: XAxis | YAxis, counts: pd.Index[Any]) -> None:
     cell = getattr(axis.axes.bbox, "width" if axis.axis_name == "x" else "height") / len(counts)
     room = label_room(axis, labels)
     step = next(n for n in _STEPS if n * cell > room or n >= len(counts))
-    # from a multiple of their distance on: of 33 to 100 every tenth are 40, 50, 60
-    pairs = zip(counts[:step], counts[step:], strict=False)
-    start = next((i for i, (a, b) in enumerate(pairs) if a % (b - a) == 0), 0)
-    axis.set_ticks(np.arange(len(counts))[start::step] + 0.5, labels[start::step])
+    axis.set_ticks(np.arange(len(counts))[::step] + 0.5, labels[::step])
 
 
 def _has_room(ax: Axes, cells: pd.DataFrame, write: Callable[[float], str]) -> bool:

@@ -160,12 +160,14 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
     inside = bool(frames.fits(rows).all())
     knows = rows["policy"].astype(str).str.split(":").str[0].isin(_HINDSIGHT)
     style.unity(ax, vertical=True)
+    pale = {"alpha": 1 if inside else 0.4}
     for label, part in {"online": rows[~knows], "in hindsight, a bound": rows[knows]}.items():
         face = COLOURS[0] if label == "online" else "white"
-        bars: Style = {"elinewidth": 0.8, "capsize": 2, "alpha": 1 if inside else 0.4}
-        bars |= style.points(0, mfc=face) | {"label": label if len(part) else None}
+        bars: Style = {"fmt": "none", "elinewidth": 0.8, "capsize": 2, "ecolor": COLOURS[0]} | pale
+        dots = style.points(0, mfc=face, label=label if len(part) else None)
         reach = _reach(part["speedup"], part[ends[0]], part[ends[1]])
         ax.errorbar(part["speedup"], part.index, xerr=reach, **bars)
+        ax.plot(part["speedup"], part.index, **dots | pale)
     ax.grid(axis="y", linewidth=0.3, color="0.85")
     ax.set_axisbelow(True)
     note = "" if inside else "\ndoes not fit in memory"
