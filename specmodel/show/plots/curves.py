@@ -278,7 +278,9 @@ def drain(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     style.grouped(shares, cells[: len(sizes)].fillna(0.0))
     for i, last in enumerate(cells[len(sizes) :].to_numpy().T):
         times.plot(last[::-1], sizes[::-1], drawstyle="steps-pre", **style.series(i))
-    shares.set_xticks(range(len(sizes)), map(style.count_label, sizes))
+    room = style.label_room(shares.xaxis, map(style.count_label, sizes))
+    step = int(len(sizes) * room // shares.bbox.width) + 1
+    shares.set_xticks(range(0, len(sizes), step), map(style.count_label, sizes[::step]))
     shares.set(xlabel="running requests, from", ylabel="share of time (%)")
     style.scaled(shares.yaxis, 100)
     times.set(xlim=(0, None), xlabel="time (s)", ylabel="running requests, ≥")

@@ -69,8 +69,7 @@ def waterfalls(
     own = rows[rows["quantity"] == outcome]
     if own.empty:
         frames.refuse(", ".join(rows["quantity"].unique()), f"rows of {outcome}", "quantity")
-    moving = own.groupby("term", sort=False)["value"].apply(lambda v: bool(v.abs().max() > 0))
-    terms = list(moving[moving].index)
+    terms = own["term"][own.groupby("term")["value"].transform("any").astype(bool)].unique()
     points = own.groupby(list(frames.POINT), sort=False)
     for ax, (_, part) in zip(axes, points, strict=True):
         told = [f"{_SYMBOLS[n]} {style.count_label(part[n].iloc[0])}" for n in varying]
@@ -194,8 +193,7 @@ def policy_bars(table: pd.DataFrame, ax: Axes) -> Axes:
     style.grouped(ax, cells.loc[workloads, policies])
     style.unity(ax)
     told = [style.shortened(str(name), 40).replace("+", "+\n") for name in workloads]
-    room = style.label_room(ax.xaxis, "\n".join(told).split("\n"))
-    is_narrow = room > ax.bbox.width / len(told)
+    is_narrow = style.label_room(ax.xaxis, "\n".join(told).split("\n")) > ax.bbox.width / len(told)
     ax.set_xticks(range(len(told)), told, size=SMALL, rotation=90 if is_narrow else 0)
     ax.set(ylabel=frames.titled(["speedup"]), ylim=(0, None))
     style.legend_above(ax, "", None, style.break_even())

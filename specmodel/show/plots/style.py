@@ -271,4 +271,4 @@ def grouped(ax: Axes, cells: pd.DataFrame) -> None:
     for i, (name, heights) in enumerate(cells.items()):
         at = places + (i - (len(cells.columns) - 1) / 2) * width
         ax.bar(at, heights, width, label=shortened(str(name), 24), **filled(i))
-    ax.tick_params(axis="x", length=0)
+    ax.tick_params(axis="x", length=0, labelsize=SMALL)
