@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.core.base.ranges import whole_of
 from specmodel.core.prediction.table import seconds
 from specmodel.show.plots import frames, style
+from specmodel.show.plots.batches import target_efficiency
 from specmodel.show.plots.style import COLOURS, Style
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_ROOM = 0.2
-"""Inches from one batch size to the next along a front."""
-_MANY, _MOST_CHARACTERS = 300, 36
-_LAWS = {"law": "-", "independent": "--"}
-_LAWS_TOLD = {"law": "with routing correlation, fitted", "independent": "independent routing"}
+_ROOM = 0.01
+"""Room around a batch size beside a point, in inches."""
+_MOST_CHARACTERS = 28
+_HEADROOM = 1.25
+"""Height of an axes with a legend inside over that of its lines [-]."""
+_LAWS = {"independent": ("independent routing", "--"), "law": ("correlated routing, fitted", "-")}
 _PHASES = {"baseline": "0.72", "test": "0.93"}
 _MET = {"tpot_p90": "TPOT, p90 (ms)", "ttft_p90": "TTFT, p90 (ms)", "goodput": "in targets (%)"}
-_RATES = ("throughput_per_gpu", "throughput")
+_WIDE = 50.0
+"""Largest over least time from which their axis is logarithmic [-]."""
+_LENGTHS = ("draft_length", "best_draft_length")
+_RATES = {"throughput_per_gpu": "/GPU", "throughput": " of all GPUs"}
 _LOADS = {"request_rate": "rate of requests (requests/s)", "users": "users (requests)"}
 
 
@@ -36,23 +40,23 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
         As `unions.measured_unions` returns it: model, num_experts, experts_per_token, tokens,
         measured, law and independent; at most six models.
     """
-    from matplotlib.ticker import MaxNLocator
-
     numbers = ("num_experts", "experts_per_token", "tokens", "measured", "law", "independent")
     rows = frames.checked(table, numbers, ("model",), may_lack=("measured",))
     models = frames.parts(rows, ["model", "num_experts", "experts_per_token"], "tokens", "models")
     handles = []
     for i, ((name, total, each), part) in enumerate(models):
-        for law, dashes in _LAWS.items():
-            ax.plot(part["tokens"], part[law], **style.series(i, linestyle=dashes, marker=""))
+        for law, (_, dashes) in _LAWS.items():
+            ax.plot(part["tokens"], part[law], **style.series(i, marker="", linestyle=dashes))
         label = style.shortened(f"{name} ({total:g}/{each:g})", _MOST_CHARACTERS)
         dots = style.points(i, mfc="none", label=label)
         handles += ax.plot(part["tokens"], part["measured"], **dots)
-    black: Style = {"color": "black", "linewidth": 1}
-    handles += [style.key(_LAWS_TOLD[law], linestyle=d, **black) for law, d in _LAWS.items()]
+    laws = [style.key(*law, color="black", linewidth=1) for law in _LAWS.values()]
+    inside: Style = {"loc": "upper left", "fontsize": style.SMALL, "frameon": False}
+    ax.add_artist(ax.legend(handles=laws, **inside))
     ax.set(xlabel="tokens of one sequence in a pass", ylabel="experts loaded per layer")
-    ax.set_ylim(0, None)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    # room for the laws' names
+    ax.set_ylim(0, _HEADROOM * rows[["measured", *_LAWS]].max().max())
+    ax.locator_params(axis="x", integer=True, nbins=9)
     style.legend_above(ax, "measured (experts/top-k)", handles, side="right")
     return ax
 
@@ -69,20 +73,11 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
     """
     if "quantity" in table:
         table = table[table["quantity"] == "target_efficiency"]
-    numbers = ("batch_size", "draft_length", "measured", "predicted", "spread")
-    rows = frames.checked(table, numbers, may_lack=("spread",)).sort_values("draft_length")
-    frames.need_positive(rows, "batch_size")
-    frames.need_positive(rows[rows["spread"] != 0], "spread")
-    lengths = frames.parts(rows, ["draft_length"], "batch_size", "draft lengths")
-    for i, ((length,), part) in enumerate(lengths):
-        ax.plot(part["batch_size"], part["predicted"], **style.series(i, marker=""))
-        dots = style.points(i, markersize=2.5, elinewidth=0.6, label=f"{length:g}")
-        ax.errorbar(part["batch_size"], part["measured"], yerr=part["spread"], **dots)
-    style.counts_axis(ax, rows["batch_size"], frames.titled(["batch_size"]))
-    ax.set(ylabel=frames.titled(["target_efficiency"]), ylim=(0, None))
-    title = f"{frames.titled(['draft_length'])}, points: measured"
-    style.legend_above(ax, title, side="right")
-    return ax
+    names = ["batch_size", "draft_length", "measured", "predicted", "spread"]
+    rows = frames.checked(table, names, may_lack=("spread",))
+    frames.need_single(rows, "target", "context_length")
+    rows = rows[names].rename(columns={"predicted": "target_efficiency"})
+    return target_efficiency(rows.sort_values("draft_length"), ax)
 
 
 def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
@@ -100,23 +95,20 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
     line = np.array([0.8 * times.min(), 1.25 * times.max()])
     ax.fill_between(line, 0.9 * line, 1.1 * line, color="0.85", linewidth=0, label="±10 %")
     ax.plot(line, line, color="0.3", linewidth=0.8)
-    shape: Style = {"markeredgewidth": 0, "rasterized": True}
-    shape |= {"markersize": 1.5, "alpha": 0.5} if len(rows) > _MANY else {"markersize": 3}
-    kinds = list(rows.groupby("component"))
-    frames.need_at_most(style.MOST_LINES, len(kinds), "components")
-    numbers = style.kind_numbers(str(kind) for kind, _ in kinds)
-    for kind, part in kinds:
-        label = style.shortened(frames.words(str(kind)), 30)
-        dots = style.points(numbers[str(kind)], label=label)
+    shape: Style = {"markeredgewidth": 0, "rasterized": True, "markersize": 2.5}
+    numbers = style.kind_numbers(map(str, rows["component"].unique()))
+    frames.need_at_most(style.MOST_LINES, len(numbers), "components")
+    keys = list[Any]()
+    for kind, i in numbers.items():
+        part, dots = rows[rows["component"].map(str) == kind], style.points(i)
         ax.plot(part["latency"], part["predicted"], **(dots | shape))
+        keys.append(style.key(style.shortened(frames.words(kind), 30), **dots))
     ends = 0.9 * line[0], 1.1 * line[1]
-    ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
+    ax.set(xlim=ends, ylim=ends, xlabel="measured time", ylabel="predicted time")
     for axis in (ax.xaxis, ax.yaxis):
         style.si_axis(axis, "s")
-    ax.set(xlabel="measured time", ylabel="predicted time")
-    legend = style.legend_above(ax)
-    for handle in legend.get_lines() if legend else ():
-        handle.set(alpha=1, markersize=4)
+    ax.set_aspect("equal")
+    style.legend_above(ax, "", None, *keys)
     return ax
 
 
@@ -131,19 +123,15 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     axes
         Two, that share the horizontal axis.
     """
-    from matplotlib.ticker import MaxNLocator
-
     unknown = ("utility", "window_utility")
-    numbers = ("draft_length", "emitted_tokens", *unknown)
-    table = frames.checked(table, numbers, ("phase",), may_lack=unknown)
+    table = frames.checked(table, ("draft_length", "emitted_tokens", *unknown), ("phase",), unknown)
     top, bottom = axes
     steps = np.arange(len(table) + 1)
     for phase, colour in _PHASES.items():
-        is_on = (table["phase"] == phase).to_numpy()
-        for ax in axes if is_on.any() else ():
-            reach: Style = {"transform": ax.get_xaxis_transform(), "where": np.repeat(is_on, 2)}
-            shade: Style = {"label": phase if ax is top else None, "color": colour, "zorder": 0}
-            ax.fill_between(np.repeat(steps, 2)[1:-1], 0, 1, linewidth=0, **reach, **shade)
+        is_on = table["phase"] == phase
+        for ax, label in zip(axes, (phase, "_"), strict=True) if is_on.any() else ():
+            shade: Style = {"color": colour, "label": label, "fill": True, "zorder": 0}
+            ax.stairs(is_on, steps, transform=ax.get_xaxis_transform(), linewidth=0, **shade)
     accepted = table["emitted_tokens"] - 1
     top.stairs(accepted, steps, color=COLOURS[2], fill=True, label="accepted")
     top.stairs(table["draft_length"], steps, color=COLOURS[0], label="draft length")
@@ -159,7 +147,7 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     bottom.set(xlabel="iterations of the request", ylabel=label, xlim=(0, len(table)))
     for ax in axes:
         style.legend_above(ax)
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.locator_params(axis="x", integer=True)
     return axes
 
 
@@ -179,42 +167,56 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
     frames.need_positive(rows, "tpot", plain)
     frames.need_single(rows, "context_length")
     rows = rows[frames.fits(rows)]
-    is_front = {}
+    lengths = next((rows[name] for name in _LENGTHS if name in rows), None)
     ax.margins(0.12)
+    handles, fronts, taken = dict[str, Any](), list[Any](), list[Any]()
     for i, (name, time) in enumerate({"plain decoding": plain, "speculative": "tpot"}.items()):
-        points = rows.assign(user=1 / rows[time], rate=rows[rate] * rows["tpot"] / rows[time])
+        per_step = rows[rate] * rows["tpot"]  # tokens a second and GPU are this over the time
+        points = rows.assign(user=1 / rows[time], rate=per_step / rows[time])
         ax.plot(points["user"], points["rate"], **style.points(i, markersize=1.5))
         front = points.sort_values(["user", "rate"], ascending=False)
         front = front[front["rate"] > front["rate"].cummax().shift(fill_value=0.0)]
-        ax.plot(front["user"], front["rate"], **style.series(i, label=name))
-        is_front[name] = front
-    _batch_sizes(ax, is_front["speculative"])
+        fronts.append(front.assign(length=lengths if i else None))
+        (handles[name],) = ax.plot(front["user"], front["rate"], **style.series(i, label=name))
+        ends = [f"{time}_low", f"{time}_high"]
+        if {*ends} <= {*front}:
+            # both rates move with the time of a step, along lines through 0
+            reach = 1 / front[ends].to_numpy().T
+            own: Style = style.band(COLOURS[i]) | {"linewidth": 3, "zorder": 1}
+            ax.plot(reach, per_step[front.index].to_numpy() * reach, **own)
+            handles["80 %"] = style.swatch("80 % interval", **style.band(style.GREY))
+    for axis in (ax.xaxis, ax.yaxis):
+        style.si_axis(axis)
+    for i, front in reversed([*enumerate(fronts)]):
+        _sizes(ax, front, COLOURS[i], taken)
     for told, target in frames.targets(rows).items():
-        line: Style = {"color": "black", "linestyle": ":", "linewidth": 0.8}
-        ax.axvline(1 / target, label=f"{told} {seconds(target)}", **line)
-    ax.set(xlim=(0, None), ylim=(0, None), xlabel="output tokens/s/user")
-    ax.set_ylabel("output tokens/s/GPU" if rate == _RATES[0] else "output tokens/s of all GPUs")
-    several = "alternative" in rows and rows["alternative"].nunique() > 1
-    style.legend_above(ax, "small: other layouts" if several else "")
+        handles[told] = ax.axvline(1 / target, label=f"{told} {seconds(target)}", **style.DOTTED)
+    ax.set(xlabel="output tokens/s/user", ylabel=f"output tokens/s{_RATES[rate]}")
+    if "alternative" in rows and rows["alternative"].nunique() > 1:
+        dots: Style = {"linestyle": "", "marker": "o", "markersize": 1.5, "color": "black"}
+        handles["other"] = style.key("other layouts", **dots)
+    note = "/draft length where it changes" if lengths is not None else ""
+    style.legend_above(ax, f"numbers: batch size{note}", [*handles.values()], side="right")
     return ax
 
 
-def _batch_sizes(ax: Axes, front: pd.DataFrame) -> None:
-    """Write batch sizes beside the points of a front, where those before have left room."""
-    last = None
-    for _, row in front.iterrows():
-        place = ax.transData.transform((row["user"], row["rate"]))
-        if last is None or np.hypot(*(place - last)) > _ROOM * ax.figure.dpi:
-            told = f"B={row['batch_size']:g}" if last is None else f"{row['batch_size']:g}"
-            own: Style = {"textcoords": "offset points", "size": style.SMALL} | style.halo()
-            ax.annotate(told, (row["user"], row["rate"]), (3, 3), **own)
-            last = place
+def _sizes(ax: Axes, front: pd.DataFrame, colour: str, taken: list[Any]) -> None:
+    """Write batch sizes, and draft lengths where they change, where names have left room."""
+    known = None
+    own: Style = {"textcoords": "offset points", "size": style.SMALL, "color": colour}
+    for x, y, size, length in front[["user", "rate", "batch_size", "length"]].to_numpy():
+        told = f"{size:g}" + (f"/{length:g}" if length not in (None, known) else "")
+        text = ax.annotate(told, (x, y), (3, 3), **own, **style.halo())
+        if (box := text.get_window_extent().padded(_ROOM * ax.figure.dpi)).count_overlaps(taken):
+            text.remove()
+        else:
+            known = length
+            taken.append(box)
 
 
 def load_panels(table: pd.DataFrame) -> int:
     """Return the panels of `load`: two where there were no targets."""
-    has_targets = "goodput" not in table or table["goodput"].notna().any()
-    return 3 if has_targets else 2
+    return 3 if "goodput" not in table or table["goodput"].notna().any() else 2
 
 
 def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
@@ -229,31 +231,29 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     axes
         As many as `load_panels` says, that share the horizontal axis.
     """
-    x = next((name for name in _LOADS if name in table and table[name].notna().any()), "users")
-    x = x if {*_LOADS} & {*table} else "request_rate"
+    x = next((n for n in _LOADS if n in table and table[n].notna().any()), "request_rate")
     rows = frames.checked(table, (x, *_MET), ("policy",), may_lack=["goodput"])
     frames.need_positive(rows, x, "tpot_p90", "ttft_p90")
     policies = frames.parts(rows, ["policy"], x, "policies")
+    targets = frames.targets(rows)
     for ax, (met, label) in zip(axes, _MET.items(), strict=False):
         for i, ((name,), part) in enumerate(policies):
-            line = style.series(i, label=style.shortened(str(name), 30))
-            ax.plot(part[x], part[met], **line)
-        ax.set(ylabel=label, ylim=(0, 1.1 * rows[met].max() or 1))
+            wide = len(policies) - 1 - i  # what lies below others is seen beside them
+            look = style.series(i, linewidth=1 + 0.5 * wide, markersize=3 + wide)
+            ax.plot(part[x], part[met], label=style.shortened(str(name), 30), **look)
         style.counts_axis(ax, rows[x], "")
-    times, firsts, *shares = axes
-    for told, target in frames.targets(rows).items():
-        ax = times if told == "TPOT" else firsts
-        ax.axhline(target, color="black", linestyle=":", linewidth=0.8, zorder=1)
-    for ax in (times, firsts):
-        style.in_milliseconds(ax.yaxis)
-    for ax in shares:
-        ax.set_ylim(-0.05, 1.05)
-        style.in_percent(ax.yaxis)
+        told, values = label.partition(",")[0], rows[met]
+        if told in targets:
+            ax.axhline(targets[told], zorder=1, **style.DOTTED)
+        if met != "goodput" and values.max() > _WIDE * values.min():
+            style.si_axis(ax.yaxis, "s")
+            ax.set_ylabel(label.partition(" (")[0])
+            continue
+        ax.set(ylabel=label, ylim=(0, 1.1 * values.max() or 1))
+        style.scaled(ax.yaxis, 100 if met == "goodput" else 1000)
     axes[-1].set_xlabel(_LOADS[x])
-    handles = times.get_legend_handles_labels()[0]
-    if frames.targets(rows):
-        handles.append(style.key("target", color="black", linestyle=":", linewidth=0.8))
-    style.legend_above(times, handles=handles)
+    more = [style.key("target", **style.DOTTED)] if targets else []
+    style.legend_above(axes[0], "", None, *more)
     return axes
 
 
@@ -268,23 +268,22 @@ def drain(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     axes
         Two, over requests and over time.
     """
-    found = [name.partition("last_at_")[2] for name in map(str, table)]
-    sizes = [size for text in found if (size := whole_of(text))] or [1]
+    sizes = [int(str(name)[8:]) for name in table.filter(regex=r"^last_at_[1-9]\d*$")] or [1]
     columns = [f"{kind}_at_{size}" for kind in ("share", "last") for size in sizes]
     rows = frames.checked(table, ("makespan", *columns), ("policy",), may_lack=columns)
-    frames.need_positive(rows, "makespan")
     frames.need_distinct(rows, ["policy"])
     frames.need_at_most(style.MOST_LINES, len(rows), "policies")
     shares, times = axes
-    for i, (_, row) in enumerate(rows.iterrows()):
-        line = style.series(i, label=style.shortened(str(row["policy"]), 30))
-        shares.plot(sizes, row[[f"share_at_{size}" for size in sizes]].fillna(0.0), **line)
-        times.plot(row[[f"last_at_{size}" for size in sizes]], sizes, **line)
-    style.counts_axis(shares, sizes, "running requests, from")
-    shares.set(ylabel="share of time (%)", ylim=(0, None))
-    style.in_percent(shares.yaxis)
-    times.set(yscale="log", xlim=(0, None), xlabel="last time with so many (s)")
-    times.set_ylabel("running requests")
+    cells = rows.set_index("policy")[columns].T
+    style.grouped(shares, cells[: len(sizes)].fillna(0.0))
+    for i, last in enumerate(cells[len(sizes) :].to_numpy().T):
+        times.plot(last[::-1], sizes[::-1], drawstyle="steps-pre", **style.series(i))
+    room = style.label_room(shares.xaxis, map(style.count_label, sizes))
+    step = int(len(sizes) * room // shares.bbox.width) + 1
+    shares.set_xticks(range(0, len(sizes), step), map(style.count_label, sizes[::step]))
+    shares.set(xlabel="running requests, from", ylabel="share of time (%)")
+    style.scaled(shares.yaxis, 100)
+    times.set(xlim=(0, None), xlabel="time (s)", ylabel="running requests, ≥")
     style.si_axis(times.yaxis)
     times.locator_params(axis="x", nbins=4)
     style.legend_above(shares)

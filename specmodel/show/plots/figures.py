@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-SUFFIXES = (".png", ".pdf", ".svg")
+_METADATA = {".png": None, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+"""What makes files of the same figure the same, by suffix."""
+SUFFIXES = tuple(_METADATA)
 COLUMN_WIDTH = 3.3
 """Width of a column of a paper, in inches."""
 TWO_COLUMNS = 6.8
@@ -28,7 +30,6 @@ FONT_SIZE = 8
 """Size of labels in points; the smallest text, in ticks and legends, has 6.7."""
 
 _DPI = 300
-_DATES = {"svg": "Date", "pdf": "CreationDate"}
 _CHARACTERS_AN_INCH = 19
 _SHARED = ("timeline", "load")
 """Kinds whose panels share the horizontal axis."""
@@ -51,31 +52,29 @@ class Kind(Struct, frozen=True):
     is_across: bool = False
 
 
-KINDS = {
-    kind.draw.__name__: kind
-    for kind in (
-        Kind(batches.speedup, 2.4),
-        Kind(batches.target_efficiency, 2.4),
-        Kind(curves.active_experts, 2.1),
-        Kind(maps.best_draft_length, 0.8, 0.2, most_height=3.5),
-        Kind(maps.break_even, 0.8, 0.2, most_height=3.5),
-        Kind(maps.speedup_map, 0.8, 0.2, most_height=3.5),
-        Kind(passes.roofline, 2.4),
-        Kind(passes.components, 2.3),
-        Kind(rows.waterfalls, 1.0, 0.3, panels=rows.num_points, is_across=True),
-        Kind(rows.tornado, 0.85, 0.36),
-        Kind(rows.sobol, 1.0, 0.3),
-        Kind(curves.predicted_against_measured, 3.2),
-        Kind(curves.closed_loop, 2.2),
-        Kind(curves.timeline, 2.8, panels=lambda _: 2),
-        Kind(rows.policies, 0.6, 0.25),
-        Kind(curves.pareto, 2.4),
-        Kind(rows.policy_bars, 2.3),
-        Kind(curves.load, 4.2, panels=curves.load_panels),
-        Kind(rows.capacity, 0.8, 0.3),
-        Kind(curves.drain, 3.8, panels=lambda _: 2),
-    )
-}
+_ALL = (
+    Kind(batches.speedup, 2.4),
+    Kind(batches.target_efficiency, 2.4),
+    Kind(curves.active_experts, 2.1),
+    Kind(maps.best_draft_length, 0.8, 0.2, most_height=3.5),
+    Kind(maps.break_even, 0.8, 0.2, most_height=3.5),
+    Kind(maps.speedup_map, 0.8, 0.2, most_height=3.5),
+    Kind(passes.roofline, 2.4),
+    Kind(passes.components, 2.3),
+    Kind(rows.waterfalls, 1.0, 0.3, panels=rows.num_points, is_across=True),
+    Kind(rows.tornado, 0.85, 0.36),
+    Kind(rows.sobol, 1.0, 0.3),
+    Kind(curves.predicted_against_measured, 3.2),
+    Kind(curves.closed_loop, 2.2),
+    Kind(curves.timeline, 2.8, panels=lambda _: 2),
+    Kind(rows.policies, 0.6, 0.25),
+    Kind(curves.pareto, 2.4),
+    Kind(rows.policy_bars, 2.3),
+    Kind(curves.load, 4.2, panels=curves.load_panels),
+    Kind(rows.capacity, 0.8, 0.3),
+    Kind(curves.drain, 3.8, panels=lambda _: 2),
+)
+KINDS = {kind.draw.__name__: kind for kind in _ALL}
 """Kinds of figures by the names of the functions that draw them."""
 
 
@@ -105,11 +104,11 @@ def save_figure(
 
     # TrueType fonts in PDF, as some venues refuse Type 3, and text in SVG
     look: Any = {"font.size": FONT_SIZE, "pdf.fonttype": 42, "svg.fonttype": "none"}
-    suffix = Path(path).suffix[1:]
-    undated = {_DATES[suffix]: None} if suffix in _DATES else None
+    suffix = Path(path).suffix
+    form: Any = {"format": suffix[1:], "metadata": _METADATA[suffix]}
     with rc_context(look | {"svg.hashsalt": kind}):  # the same table gives the same bytes
         drawn = BytesIO()
-        draw_figure(kind, table, **settings).savefig(drawn, format=suffix, metadata=undated)
+        draw_figure(kind, table, **settings).savefig(drawn, **form)
     write_bytes(path, drawn.getvalue(), argument)
 
 
@@ -131,33 +130,29 @@ def draw_figure(
     FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
     count = chosen.panels(table) if chosen.panels else 1
     across = min(count, max(1, int((width - 1.2) / _LEAST_WIDTH))) if chosen.is_across else 1
-    shape = (-(-count // across), across)
     shared: Any = {"sharex": kind in _SHARED, "sharey": chosen.is_across}
-    axes = figure.subplots(*shape, squeeze=False, **shared).ravel()
+    axes = figure.subplots(-(-count // across), across, squeeze=False, **shared).ravel()
     for spare in axes[count:]:
         spare.remove()
     axes = axes[:count]
     chosen.draw(table, axes if chosen.panels else axes[0], **settings)
+    figure.align_ylabels()
     above = _title(figure, table) if has_title else 0.0
-    ends = [ax.get_ylim() for ax in axes[::across]]
-    num_rows = sum(abs(high - low) for low, high in ends)
+    num_rows = sum(abs(ax.viewLim.height) for ax in axes[::across])
     wanted = chosen.height + chosen.row_height * num_rows
     height = min(max(wanted, _LEAST_HEIGHT), chosen.most_height)
-    legends = [legend for ax in figure.axes if (legend := ax.get_legend())]
-    above += sum(legend.get_window_extent().height for legend in legends)
+    above += sum(legend.get_window_extent().height for ax in axes if (legend := ax.get_legend()))
     figure.set_figheight(height + above / _DPI)
     return figure
 
 
 def _swept(table: pd.DataFrame) -> list[str]:
     """Return as text, in a list, the target, drafter and GPU of a sweep; [] if it has several."""
-    names = [name for name in ("target", "drafter", "hardware", "num_gpus") if name in table]
-    only = {name: str(table[name].iloc[0]) for name in names if table[name].nunique() == 1}
-    if not {"target", "hardware"} <= only.keys() or len(only) < len(names):
+    told = {"target": "{}", "drafter": " + {}", "num_gpus": " on {} x", "hardware": " {}"}
+    found = table.filter([*told])
+    if len(found.columns) < len(told) or len(found.drop_duplicates()) > 1:
         return []
-    models = " + ".join(only[name] for name in ("target", "drafter") if name in only)
-    count = only.get("num_gpus", "1")
-    return [f"{models} on {'' if count == '1' else f'{count} x '}{only['hardware']}"]
+    return ["".join(told[str(name)].format(found[name].iloc[0]) for name in found)]
 
 
 def _title(figure: Figure, table: pd.DataFrame) -> float:
@@ -168,8 +163,7 @@ def _title(figure: Figure, table: pd.DataFrame) -> float:
     cases = list(table["case"].dropna().unique()) if "case" in table else _swept(table)
     width = int(figure.get_figwidth() * _CHARACTERS_AN_INCH)
     told = [folded(str(cases[0]), width)] if len(cases) == 1 else []
-    counts = table.filter(frames.POINT).nunique(dropna=False)
-    held = [str(name) for name in counts.index[counts == 1]]
+    held = [name for name in frames.POINT if name in table and table[name].nunique() == 1]
     values = (f"{frames.words(name)} {frames.plain(table[name].iloc[0])}" for name in held)
     told += [", ".join(values)] if held else []
     if not told:

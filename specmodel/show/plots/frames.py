@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -23,8 +24,14 @@ POINT = ("batch_size", "draft_length", "context_length")
 GRAPHS = "max_graph_batch_size"
 """Column of the batch size up to which CUDA graphs hold a row's steps."""
 
+_MEMORY = "max_batch_size"
+"""Column of the batch size up to which a row's requests fit in memory."""
+
 MEASURED = "measured"
 """Column of what was measured of the quantity of a figure."""
+
+SPREAD = "spread"
+"""Column of the standard deviation of what was measured."""
 
 LARGEST_DRAWN = 1e100
 """Magnitude from which the arithmetic of axes overflows [-]."""
@@ -39,9 +46,13 @@ TEXT = (
 )
 """Columns that are read as text even if they look like numbers."""
 
+Names: TypeAlias = Sequence[str]
+Lines: TypeAlias = list[tuple[str, pd.DataFrame]]
+"""Names of lines with their points."""
+
 AXES = TABLES["axes"]
 _UNITS = {"token": "tokens", "request": "requests", "s": "ms", "token/s": "tokens/s", "B": "B"}
-_NEVER_NEGATIVE = ("spread", "time")
+_NEVER_NEGATIVE = (SPREAD, "time")
 """Columns of numbers from 0: others may fall below, or have axes that say so themselves."""
 RATIOS = {"speedup": "×", "utility": "×", "target_efficiency": ""}
 _LAST = ("draft_length", "verify_tokens", "tokens_per_step")
@@ -49,22 +60,25 @@ _LAST = ("draft_length", "verify_tokens", "tokens_per_step")
 _RESULTS = {
     *COLUMN_UNITS,
     *("prefill_time", "fits", "tpot_plain", "throughput_plain", "throughput_per_gpu"),
-    *("best_speedup", "num_tokens", MEASURED),
+    *("best_speedup", "num_tokens", MEASURED, SPREAD),
 } - {"context_length"}
 
 
+def refuse(found: object, expected: str, column: str = "") -> NoReturn:
+    """Refuse a table, or one of its columns."""
+    raise InputError(f"{ARGUMENT}.{column}" if column else ARGUMENT, found, expected)
+
+
 def checked(
-    table: pd.DataFrame,
-    numbers: Sequence[str],
-    texts: Sequence[str] = (),
-    may_lack: Sequence[str] = (),
+    table: pd.DataFrame, numbers: Names, texts: Names = (), may_lack: Names = ()
 ) -> pd.DataFrame:
     """Return a table with `numbers` as floats; refuse missing columns, no rows and bad numbers."""
     need_columns(table, [*numbers, *texts], argument=ARGUMENT)
     if table.empty:
-        raise InputError(ARGUMENT, "no rows", "at least one row")
+        refuse("no rows", "at least one row")
     found = {}
-    for name in (*numbers, *_of_memory(table)):
+    memory = [_MEMORY] if _MEMORY in table and "fits" not in table else []
+    for name in dict.fromkeys([*numbers, *memory]):
         values = as_numbers(table[name])
         least = 0 if name in _NEVER_NEGATIVE else -LARGEST_DRAWN
         wrong = ~((values >= least) & (values < LARGEST_DRAWN))
@@ -72,8 +86,7 @@ def checked(
             wrong &= table[name].notna()
         if wrong.any():
             low = " of at least 0" if least == 0 else ""
-            expected = f"a number{low} below {LARGEST_DRAWN:g}"
-            raise InputError(f"{ARGUMENT}.{name}", table[name][wrong].tolist()[0], expected)
+            refuse(table[name][wrong].tolist()[0], f"a number{low} below {LARGEST_DRAWN:g}", name)
         found[name] = values
     return table.assign(**found).reset_index(drop=True)
 
@@ -83,14 +96,13 @@ def need_positive(table: pd.DataFrame, *names: str) -> None:
     for name in names:
         wrong = table[name] < SMALLEST_DRAWN
         if wrong.any():
-            expected = f"above 0, {SMALLEST_DRAWN:g} or more"
-            raise InputError(f"{ARGUMENT}.{name}", float(table.loc[wrong, name].iloc[0]), expected)
+            refuse(float(table[name][wrong].iloc[0]), f"above 0, {SMALLEST_DRAWN:g} or more", name)
 
 
 def need_at_most(most: int, found: int, what: str) -> None:
     """Refuse more lines, bars or rows than a reader can tell apart."""
     if found > most:
-        raise InputError(ARGUMENT, f"{found} {what}", f"at most {most}: choose rows (--where)")
+        refuse(f"{found} {what}", f"at most {most}: choose rows (--where)")
 
 
 def need_single(table: pd.DataFrame, *names: str) -> None:
@@ -98,25 +110,23 @@ def need_single(table: pd.DataFrame, *names: str) -> None:
     for name in names:
         if name in table and table[name].nunique(dropna=False) > 1:
             values = ", ".join(map(plain, table[name].unique()[:4]))
-            raise InputError(f"{ARGUMENT}.{name}", values, "one value: choose its rows (--where)")
+            refuse(values, "one value: choose its rows (--where)", name)
 
 
-def need_distinct(table: pd.DataFrame, names: Sequence[str]) -> None:
+def need_distinct(table: pd.DataFrame, names: Names) -> None:
     """Refuse rows that are alike in all columns `names`, and rows that lack one of them."""
     for name in names:
         if table[name].isna().any():
-            raise InputError(f"{ARGUMENT}.{name}", "no value", "one in each row")
+            refuse("no value", "one in each row", name)
     doubled = table[table.duplicated(list(names))]
     if len(doubled):
         row = doubled.iloc[0]
         place = ", ".join(f"{words(name)} {plain(row[name])}" for name in names)
         expected = "one row: choose rows (--where), or add a column in which these rows differ"
-        raise InputError(ARGUMENT, f"several rows at {place}", expected)
+        refuse(f"several rows at {place}", expected)
 
 
-def parts(
-    table: pd.DataFrame, names: Sequence[str], x: str, what: str
-) -> list[tuple[tuple[object, ...], pd.DataFrame]]:
+def parts(table: pd.DataFrame, names: Names, x: str, what: str) -> list[tuple[Any, pd.DataFrame]]:
     """Return for each line its values of `names`, and its points by rising `x`; at most six.
 
     `what` is the noun for lines in the error about too many.
@@ -128,9 +138,7 @@ def parts(
     return [(key, part.sort_values(x, kind="stable")) for key, part in groups]
 
 
-def lines(
-    table: pd.DataFrame, x: str, quantity: str
-) -> tuple[str, list[str], list[tuple[str, pd.DataFrame]]]:
+def lines(table: pd.DataFrame, x: str, quantity: str) -> tuple[str, list[str], Lines]:
     """Return what tells lines apart: a title, the columns, and each name with its points.
 
     Points are by rising `x`. Names such as "experts_per_token=8" that all start alike are values of
@@ -158,19 +166,12 @@ def measured(table: pd.DataFrame, quantity: str) -> pd.DataFrame:
     return rows
 
 
-def _of_memory(table: pd.DataFrame) -> tuple[str, ...]:
-    """Return the two columns that `fits` compares; () if the table has ``fits``, or lacks one."""
-    names = ("batch_size", "max_batch_size")
-    return names if {*names} <= {*table} and "fits" not in table else ()
-
-
 def fits(rows: pd.DataFrame) -> pd.Series[bool]:
     """Return which points fit in memory, as far as the table says."""
     if "fits" in rows:
         return rows["fits"].astype(str).str.lower() != "false"
-    if _of_memory(rows):
-        return rows["batch_size"] <= rows["max_batch_size"]
-    return pd.Series(True, index=rows.index)
+    is_small = rows.get("batch_size", 0.0) <= rows.get(_MEMORY, np.inf)
+    return pd.Series(is_small, index=rows.index)
 
 
 def targets(table: pd.DataFrame) -> dict[str, float]:
@@ -180,7 +181,7 @@ def targets(table: pd.DataFrame) -> dict[str, float]:
     return {words: float(c.iloc[0]) for words, c in columns.items() if c.notna().all()}
 
 
-def titled(names: Sequence[str]) -> str:
+def titled(names: Names) -> str:
     """Return columns as an axis or a legend's title says them, with their units."""
     units = {name: RATIOS.get(name, _UNITS.get(unit(name), "")) for name in names}
     ends = {name: f" ({unit})" if unit and unit not in name else "" for name, unit in units.items()}

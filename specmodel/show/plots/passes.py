@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from specmodel.core.base.errors import InputError
 from specmodel.show.glossary import TABLES
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import COLOURS, MOST_LINES, SMALL, Style
@@ -21,9 +19,13 @@ if TYPE_CHECKING:
 _ROOFS = ("peak_flops_per_s", "peak_bytes_per_s", "fitted_flops_per_s", "fitted_bytes_per_s")
 _PASSES = TABLES["passes"]
 _MOST_SIZES = 6
-_MOST_SHOWN = 7
 _PALE = 0.35
-_SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+_BETWEEN = 100
+"""Places along each part of a line that names keep off."""
+_SEEN = 0.02
+"""Least share of the longest pass that a component takes which is told apart [-]."""
+_LOW = 0.1
+"""Share of the longest pass below which the time of a pass is written [-]."""
 
 
 def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
@@ -44,54 +46,55 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
     frames.need_distinct(rows, ("pass", "component"))
     rows = rows[(rows[place] > 0).all(axis=1) & rows["pass"].isin(["forward", "verify"])]
     if rows.empty:
-        expected = "forward and verify passes"
-        raise InputError(frames.ARGUMENT, "no component with arithmetic", expected)
+        frames.refuse("no component with arithmetic", "forward and verify passes")
     frames.need_positive(rows, *place, *_ROOFS)
     peaks = rows["peak_flops_per_s"] / rows["peak_bytes_per_s"]
     intensity = rows["arithmetic_intensity"]
     low, high = intensity.min() / 2, 3 * max(intensity.max(), peaks.max())
     colours = {k: COLOURS[i % MOST_LINES] for k, i in style.kind_numbers(rows["kind"]).items()}
     handles = _roofs(ax, rows, np.geomspace(low, high, 200), colours)
-    markers, named = itertools.cycle(style.MARKERS), list[Any]()
-    largest_first = rows.sort_values("time", ascending=False)
-    for (name, part), marker in zip(
-        largest_first.groupby("component", sort=False), markers, strict=False
-    ):
+    named = list[Any]()
+    largest_first = rows.sort_values("time", ascending=False).groupby("component", sort=False)
+    for (name, part), marker in zip(largest_first, itertools.cycle(style.MARKERS), strict=False):
         colour = colours[part["kind"].iloc[0]]
         shape: Style = {"color": colour, "marker": marker, "markersize": 4, "linestyle": ""}
-        x, y = part.sort_values("pass")[place].to_numpy().T
-        ax.plot(x, y, color=colour, linewidth=0.6, zorder=2)
-        for face, pass_ in (("white", "forward"), (colour, "verify")):
-            dot = part[part["pass"] == pass_]
-            ax.plot(dot[place[0]], dot[place[1]], mfc=face, label="_", **shape)
-        label = style.shortened(frames.words(str(name)), 24)
-        named.append((label, x[-1], y[-1], shape))
+        both = part.sort_values("pass")
+        ax.plot(*both[place].to_numpy().T, color=colour, linewidth=0.6, zorder=2)
+        for pass_, *at in both[["pass", *place]].to_numpy():
+            ax.plot(*at, mfc="white" if pass_ == "forward" else colour, label="_", **shape)
+        named.append((style.folded(frames.words(str(name)), 12), *at, shape))
     bottom, top = 0.4 * rows["flops_per_s"].min(), 3 * rows["peak_flops_per_s"].max()
-    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top))
+    ax.set(xlim=(low, high), ylim=(bottom, top))
     for axis in (ax.xaxis, ax.yaxis):
         style.si_axis(axis)
     note = "" if frames.fits(rows).all() else "\nof a batch that does not fit in memory"
     ax.set(xlabel="arithmetic intensity (FLOP/B)" + note, ylabel="attained (FLOP/s)")
-    handles += [
-        ax.plot([], [], label=label, **shape)[0] for label, *_, shape in _crowded(ax, named)
-    ]
+    handles += _crowded(ax, named)
     style.legend_above(ax, "hollow: decode step, filled: verify pass", handles, side="right")
     return ax
 
 
 def _crowded(ax: Axes, named: Sequence[tuple[str, float, float, Style]]) -> list[Any]:
-    """Name points beside them, in the order given; return those that have no room for it."""
+    """Name points beside them, in the order given; return entries of a legend for others.
+
+    A name is read only where no point, line or other name is.
+    """
+    paths = [line.get_transform().transform_path(line.get_path()) for line in ax.lines]
+    drawn = np.vstack([path.interpolated(_BETWEEN).vertices for path in paths])
     taken, left = list[Any](), []
     for label, x, y, shape in named:
         own: Style = {"textcoords": "offset points", "size": SMALL, "color": shape["color"]}
-        own |= style.halo()
-        text = ax.annotate(label, (x, y), (4, -6), **own)
-        box = text.get_window_extent()
-        if box.x1 > ax.bbox.x1 or any(box.overlaps(other) for other in taken):
+        for dx, dy in itertools.product((4, -4), (0, -8, 8)):
+            side: Style = {"ha": "left" if dx > 0 else "right", "va": "center"}
+            text = ax.annotate(label, (x, y), (dx, dy), linespacing=1, **own, **side)
+            box = text.get_window_extent()
+            is_inside = ax.bbox.x0 < box.x0 and box.x1 < ax.bbox.x1
+            if is_inside and not (box.count_contains(drawn) or box.count_overlaps(taken)):
+                taken.append(box)
+                break
             text.remove()
-            left.append((label, x, y, shape))
         else:
-            taken.append(box)
+            left.append(style.key(label.replace("\n", " "), **shape))
     return left
 
 
@@ -102,7 +105,7 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
     ----------
     table, ax
         As `answers.pass_components` returns it: batch_size, pass, component and time, of one
-        draft length and context and at most six batch sizes. The seven components that take most
+        draft length and context and at most six batch sizes. The six components that take most
         are told apart.
     """
     rows = frames.checked(table, ("batch_size", "time"), ("pass", "component"))
@@ -110,8 +113,9 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
     frames.need_distinct(rows, ("batch_size", "pass", "component"))
     frames.need_at_most(_MOST_SIZES, rows["batch_size"].nunique(), "batch sizes")
     rows = rows.sort_values("batch_size", kind="stable")
-    kept = [*rows.groupby("component")["time"].max().sort_values(ascending=False).index]
-    kept = kept[:_MOST_SHOWN]
+    longest = rows.groupby(["batch_size", "pass"])["time"].sum().max()
+    most = rows.groupby("component")["time"].max().sort_values(ascending=False)
+    kept = [*most[most >= _SEEN * longest].index[:MOST_LINES]]
     rows = rows.assign(shown=rows["component"].where(rows["component"].isin(kept), "others"))
     keys = ["batch_size", "pass", "shown"]
     bars = rows.groupby(keys)["time"].sum().unstack("shown", fill_value=0)
@@ -119,55 +123,46 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
     # side by side, with a gap after each batch size
     of_bars, beyond = bars.index.get_level_values(0), {*rows["batch_size"][~frames.fits(rows)]}
     places = np.arange(len(bars)) + 0.9 * pd.factorize(of_bars)[0]
-    scale, unit = next((s for s in _SCALES if bars.sum(axis=1).max() >= s[0]), _SCALES[-1])
     bottom = np.zeros(len(bars))
-    for name, look in _looks(rows, [n for n in (*kept, "others") if n in bars]).items():
-        heights = bars[name].to_numpy() / scale
-        label = style.shortened(frames.words(str(name)), 24)
-        drawn = ax.bar(places, heights, 0.85, bottom, label=label, **look)
+    for name in [n for n in (*kept, "others") if n in bars]:
+        look = style.filled(kept.index(name) if name in kept else MOST_LINES)
+        look["label"] = style.shortened(frames.words(str(name)), 24)
+        drawn = ax.bar(places, bars[name], 0.85, bottom, **look)
         for bar in itertools.compress(drawn, of_bars.isin(beyond)):
             bar.set_alpha(_PALE)
-        bottom += heights
+        bottom += bars[name].to_numpy()
+    for x, height in zip(places, bottom, strict=True):
+        if height < _LOW * bottom.max():  # too low to be read off the axis
+            own: Style = {"textcoords": "offset points", "size": SMALL, "ha": "center"}
+            ax.annotate(f"{1000 * height:.1g}", (x, height), (0, 2), **own)
     _bar_axis(ax, bars.index, places)
     ax.set_xlabel(ax.get_xlabel() + ("\npale: does not fit in memory" if beyond else ""))
-    ax.set(ylabel=f"time of a pass ({unit})", ylim=(0, 1.04 * bottom.max() or 1))
+    ax.set(ylabel="time of a pass (ms)", ylim=(0, 1.04 * bottom.max() or 1))
+    style.scaled(ax.yaxis, 1000)
     style.legend_above(ax, side="right")
     return ax
 
 
-def _looks(rows: pd.DataFrame, names: list[str]) -> dict[str, Style]:
-    """Return the colour of the kind of each component, and a hatch that tells it from its like."""
-    kinds = dict(rows.groupby("shown")["kind"].first()) if "kind" in rows else {}
-    numbers = style.kind_numbers(map(str, kinds.values()))
-    looks, used = {}, Counter[int]()
-    for name in names:
-        is_known = name != "others" and name in kinds
-        i = numbers[str(kinds[name])] % MOST_LINES if is_known else MOST_LINES
-        looks[name] = style.filled(i, used[i])
-        used[i] += 1
-    return looks
-
-
 def _roofs(ax: Axes, rows: pd.DataFrame, x: Any, colours: dict[str, str]) -> list[Any]:
     """Draw the roofs of the data sheet by dtype, and dashed that of the kernels that take most."""
-    handles = []
-    sheet = rows.drop_duplicates(["peak_flops_per_s", "peak_bytes_per_s"])
-    for i, (_, row) in enumerate(sheet.iterrows()):
-        peak, slope = row["peak_flops_per_s"], row["peak_bytes_per_s"]
-        solid: Style = {"color": "0.6" if i else "black", "linewidth": 0.9}
-        label = style.shortened(f"data sheet, {row['dtype']}", 24)
-        handles += ax.plot(x, np.minimum(peak, x * slope), label=label, **solid)
-        ridge: Style = {"label": f"ridge, {peak / slope:.0f} FLOP/B", "linestyle": ":"}
-        handles.append(ax.axvline(peak / slope, **(solid | ridge | {"linewidth": 0.7})))
-    fitted = rows.sort_values("time", ascending=False).dropna(subset=[*_ROOFS[2:]])
-    drawn = set(zip(sheet["peak_flops_per_s"], sheet["peak_bytes_per_s"], strict=True))
-    for _, row in fitted[:1].iterrows():
-        peak, slope = row["fitted_flops_per_s"], row["fitted_bytes_per_s"]
-        if (peak, slope) not in drawn:
-            label = frames.words(row["kind"]) + ("" if len(sheet) == 1 else f" {row['dtype']}")
-            dashed: Style = {"label": style.shortened(f"{label}, fitted", 24), "linestyle": "--"}
-            dashed |= {"color": colours[row["kind"]], "linewidth": 0.8}
-            handles += ax.plot(x, np.minimum(peak, x * slope), **dashed)
+    handles = list[Any]()
+
+    def roof(peak: float, slope: float, label: str, **look: Any) -> None:
+        told = style.shortened(label, 24)
+        handles.extend(ax.plot(x, np.minimum(peak, x * slope), label=told, linewidth=0.9, **look))
+
+    sheet = rows.drop_duplicates([*_ROOFS[:2]])
+    drawn = [tuple(roofs) for roofs in sheet[[*_ROOFS[:2]]].to_numpy()]
+    for i, ((peak, slope), dtype) in enumerate(zip(drawn, sheet["dtype"], strict=True)):
+        look = {"color": "0.6" if i else "black"}
+        roof(peak, slope, f"data sheet, {dtype}", **look)
+        ridge = f"ridge, {peak / slope:.0f} FLOP/B"
+        handles.append(ax.axvline(peak / slope, label=ridge, **(style.DOTTED | look)))
+    fitted = rows.sort_values("time", ascending=False).dropna(subset=[*_ROOFS[2:]])[:1]
+    for kind, dtype, *roofs in fitted[["kind", "dtype", *_ROOFS[2:]]].to_numpy():
+        if tuple(roofs) not in drawn:
+            label = frames.words(kind) + ("" if len(sheet) == 1 else f" {dtype}")
+            roof(roofs[0], roofs[1], f"{label}, fitted", color=colours[kind], linestyle="--")
     return handles
 
 

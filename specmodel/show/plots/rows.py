@@ -29,13 +29,14 @@ MOST_POLICIES = 24
 
 _WIDTH = 24
 _SYMBOLS = {"batch_size": "B", "draft_length": "K", "context_length": "L"}
-_LEAST_WRITTEN = 0.005
-"""Least term that does not round to 0 [-]."""
+_BESIDE = 0.5
+"""Width that a value beside a bar needs of an axes that the layout may narrow, in inches."""
 _TERMS = TABLES["terms"]
 """What a term of a waterfall is, in words that have room beside its bar."""
 _VISIBLE = 0.03
 """Least swing, or share of the variance, that is drawn, over the largest [-]."""
 _HINDSIGHT = ("best-fixed", "oracle")
+_INTERVALS = {"predicted": ("errors of times", 5, 0.8), "simulated": ("noise of requests", 0, 2.2)}
 _QUANTITIES = ("target_efficiency", "speedup")
 
 
@@ -61,27 +62,25 @@ def waterfalls(
     outcome
         As for `tornado`.
     """
-    _check_outcome(outcome)
     rows = frames.checked(table, (*frames.POINT, "value"), ("quantity", "term"))
     frames.need_distinct(rows, (*frames.POINT, "quantity", "term"))
     varying = [name for name in frames.POINT if rows[name].nunique() > 1]
     frames.need_at_most(MOST_POINTS, num_points(rows), "points")
     own = rows[rows["quantity"] == outcome]
     if own.empty:
-        found = ", ".join(rows["quantity"].unique())
-        raise InputError(f"{frames.ARGUMENT}.quantity", found, f"rows of {outcome}")
-    moving = own.groupby("term", sort=False)["value"].apply(lambda v: bool(v.abs().max() > 0))
-    terms = list(moving[moving].index)
+        frames.refuse(", ".join(rows["quantity"].unique()), f"rows of {outcome}", "quantity")
+    terms = own["term"][own.groupby("term")["value"].transform("any").astype(bool)].unique()
     points = own.groupby(list(frames.POINT), sort=False)
     for ax, (_, part) in zip(axes, points, strict=True):
-        told = [f"{_SYMBOLS[n]} {style.short_count(part[n].iloc[0])}" for n in varying]
+        told = [f"{_SYMBOLS[n]} {style.count_label(part[n].iloc[0])}" for n in varying]
         told += [] if frames.fits(part).all() else ["does\nnot fit"]
         _waterfall(ax, part.set_index("term")["value"].reindex(terms, fill_value=0.0))
         ax.set_title("\n".join(told), size=SMALL, loc="left", pad=3)
         # values stand beside their bars, in panels that are the narrower the more there are
-        ax.set_xlim(0, (1.25 + 0.2 * (len(axes) - 1)) * max(own["value"].max(), 1))
-        ax.locator_params(axis="x", nbins=2 if len(axes) > 2 else 4)
-        ax.tick_params(axis="y", length=0)
+        share = min(_BESIDE * ax.figure.dpi / ax.bbox.width, 0.6)
+        ax.set_xlim(0, max(own["value"].max(), 1) / (1 - share))
+        ax.locator_params(axis="x", nbins=3, steps=[1, 2, 5, 10])
+        ax.tick_params(axis="y", length=0, labelsize=SMALL)
     style.rows_axis(axes[0], [style.folded(_TERMS.get(str(t), str(t)), _WIDTH) for t in terms])
     axes[0].figure.supxlabel(frames.titled([outcome]), size="medium")
     return axes
@@ -102,20 +101,17 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     outcome
         "speedup" or "target_efficiency".
     """
-    _check_outcome(outcome)
-    ends = [f"{outcome}_{end}" for end in ("at_low", "at_high", "nominal")]
-    columns = ("low", "high", *ends)
-    if "analysis" in table:
-        table = _wide(table, "tornado", columns, outcome)
-    rows = frames.checked(table, columns, ("input",))
+    numbers = ("low", "high", "at_low", "at_high", "nominal")
+    rows = _inputs(table, "tornado", numbers, outcome)
     ranges = rows.reindex(columns=["low", "high", "unit", "source"], fill_value="")
     rows["under"] = [f"\n{_range(*values)}" for values in ranges.itertuples(index=False)]
-    swings = (rows[ends[1]] - rows[ends[0]]).abs()
+    swings = (rows["at_high"] - rows["at_low"]).abs()
     shown = _name_inputs(ax, rows, swings, frames.titled([outcome]))
     places = np.arange(len(shown))
-    low, high, nominal = shown[ends[0]], shown[ends[1]], rows[ends[2]].iloc[0]
-    for i, (end, label) in enumerate(((high, "high end of the range"), (low, "low end"))):
-        ax.barh(places, end - nominal, 0.6, nominal, label=label, **style.filled(i, i))
+    nominal = rows["nominal"].iloc[0]
+    for i, (end, label) in enumerate({"high": "high end of the range", "low": "low end"}.items()):
+        swing = shown[f"at_{end}"] - nominal
+        ax.barh(places, swing, 0.6, nominal, label=label, **style.filled(i))
     ax.axvline(nominal, color="black", linewidth=0.8, label=f"nominal, {nominal:.2f}")
     ax.use_sticky_edges = False
     ax.margins(x=0.08)
@@ -131,29 +127,20 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     table, ax, outcome
         As for `tornado`, from `sensitivity.sobol`: by the total index, with 95 % intervals.
     """
-    _check_outcome(outcome)
     indices = {"first_order": "first-order index", "total": "total index"}
     numbers = [f"{name}{end}" for name in indices for end in ("", "_low", "_high")]
-    if "analysis" in table:
-        table = _wide(table, "sobol", [f"{outcome}_{name}" for name in numbers], outcome)
-        table.columns = table.columns.str.removeprefix(f"{outcome}_")
-        table["output"] = outcome
-    rows = frames.checked(table, numbers, ("input", "output"))
-    rows = rows[rows["output"] == outcome]
-    if rows.empty:
-        expected = f"rows of {outcome}, which no range moves"
-        raise InputError(f"{frames.ARGUMENT}.output", outcome, expected)
-    label = f"share of the variance of the {frames.words(outcome)}"
+    rows = _inputs(table, "sobol", numbers, outcome)
+    label = style.folded(f"share of the variance of the {frames.words(outcome)}", 36)
     shown = _name_inputs(ax, rows.assign(under=""), rows["total"], label)
     for i, (name, told) in enumerate(indices.items()):
         value, low = shown[name].clip(lower=0), shown[f"{name}_low"].clip(lower=0)
-        bars = style.filled(i, i) | {"error_kw": {"linewidth": 0.9, "capsize": 2}}
+        ends: Style = {"linewidth": 0.9, "capsize": 2, "zorder": 3} | style.halo()
+        bars = style.filled(4 * i) | {"error_kw": ends}
         bars["xerr"] = _reach(value, low, shown[f"{name}_high"])
         ax.barh(np.arange(len(shown)) + (i - 0.5) * 0.36, value, 0.34, label=told, **bars)
     ax.set_xlim(0, None)
-    handles = ax.get_legend_handles_labels()[0]
-    handles.append(style.key("95 % interval of sampling", color="black", linewidth=0.9))
-    style.legend_above(ax, handles=handles, side="right")
+    interval = style.key("95 % interval of sampling", color="black", linewidth=0.9)
+    style.legend_above(ax, "", None, interval, side="right")
     return ax
 
 
@@ -172,22 +159,21 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
     inside = bool(frames.fits(rows).all())
     knows = rows["policy"].astype(str).str.split(":").str[0].isin(_HINDSIGHT)
     style.unity(ax, vertical=True)
-    known = rows[knows], "white", "in hindsight, a bound"
-    for part, face, label in ((rows[~knows], COLOURS[0], "policy"), known):
-        if not part.empty:
-            pale = {"alpha": 1 if inside else 0.4}
-            bars: Style = {"elinewidth": 0.8, "capsize": 2, "ecolor": COLOURS[0]} | pale
-            reach = _reach(part["speedup"], part[ends[0]], part[ends[1]])
-            ax.errorbar(part["speedup"], part.index, xerr=reach, fmt="none", **bars)
-            ax.plot(part["speedup"], part.index, **style.points(0, mfc=face, label=label) | pale)
+    pale = {"alpha": 1 if inside else 0.4}
+    for label, part in {"online": rows[~knows], "in hindsight, a bound": rows[knows]}.items():
+        face = COLOURS[0] if label == "online" else "white"
+        bars: Style = {"fmt": "none", "elinewidth": 0.8, "capsize": 2, "ecolor": COLOURS[0]} | pale
+        dots = style.points(0, mfc=face, label=label if len(part) else None)
+        reach = _reach(part["speedup"], part[ends[0]], part[ends[1]])
+        ax.errorbar(part["speedup"], part.index, xerr=reach, **bars)
+        ax.plot(part["speedup"], part.index, **dots | pale)
     ax.grid(axis="y", linewidth=0.3, color="0.85")
     ax.set_axisbelow(True)
     note = "" if inside else "\ndoes not fit in memory"
-    ax.set(xlabel=f"{frames.titled(['speedup'])}{note}", ylabel="policy")
-    handles = ax.get_legend_handles_labels()[0]
-    if rows[ends[0]].notna().any():
-        handles.append(style.key("95 % interval of requests", color=COLOURS[0], linewidth=0.8))
-    style.legend_above(ax, handles=handles, side="right")
+    ax.set_xlabel(f"{frames.titled(['speedup'])}{note}")
+    interval = style.key("95 % interval of requests", color=COLOURS[0], linewidth=0.8)
+    more = [interval] if rows[ends[0]].notna().any() else []
+    style.legend_above(ax, "", None, style.break_even(), *more, side="right")
     return ax
 
 
@@ -203,21 +189,14 @@ def policy_bars(table: pd.DataFrame, ax: Axes) -> Axes:
     frames.need_distinct(rows, ("workload", "policy"))
     workloads, policies = ([*rows[name].unique()] for name in ("workload", "policy"))
     frames.need_at_most(style.MOST_LINES, len(policies), "policies")
-    cells = rows.pivot(index="workload", columns="policy", values="speedup").loc[workloads]
-    width, places = 0.85 / len(policies), np.arange(len(workloads))
-    for i, name in enumerate(policies):
-        at = places + (i - (len(policies) - 1) / 2) * width
-        label = style.shortened(str(name), _WIDTH)
-        ax.bar(at, cells[name], width, label=label, **style.filled(i, i))
+    cells = rows.pivot(index="workload", columns="policy", values="speedup")
+    style.grouped(ax, cells.loc[workloads, policies])
     style.unity(ax)
-    told = [style.shortened(str(name), 40) for name in workloads]
-    lines = [line for name in told for line in name.split("+")]
-    is_narrow = style.label_room(ax.xaxis, lines) > ax.bbox.width / len(told)
-    told = told if is_narrow else [name.replace("+", "+\n") for name in told]
-    ax.set_xticks(places, told, size=SMALL, rotation=90 if is_narrow else 0)
-    ax.tick_params(axis="x", length=0)
+    told = [style.shortened(str(name), 40).replace("+", "+\n") for name in workloads]
+    is_narrow = style.label_room(ax.xaxis, "\n".join(told).split("\n")) > ax.bbox.width / len(told)
+    ax.set_xticks(range(len(told)), told, size=SMALL, rotation=90 if is_narrow else 0)
     ax.set(ylabel=frames.titled(["speedup"]), ylim=(0, None))
-    style.legend_above(ax)
+    style.legend_above(ax, "", None, style.break_even())
     return ax
 
 
@@ -231,25 +210,20 @@ def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
         predicted_low, which are missing where nothing is carried; at most 24 policies. Targets,
         where there are columns of them, are told below.
     """
-    from matplotlib.ticker import EngFormatter
-
     ends = ("predicted_low", "predicted_high", "simulated_low", "simulated_high")
     found = frames.checked(table, ("capacity", *ends), ("policy",), may_lack=ends)
     rows = found.drop_duplicates(["policy", "capacity", *ends], ignore_index=True)
     _name_policies(ax, rows)
     values = rows["capacity"]
-    ax.barh(rows.index, values, height=0.6, label="carried", **style.filled(4, 0))
-    for kind, told, colour, width in (
-        ("predicted", "errors of times", COLOURS[5], 0.8),
-        ("simulated", "noise of requests", COLOURS[0], 2.2),
-    ):
+    ax.barh(rows.index, values, height=0.6, label="carried", **style.filled(4))
+    for kind, (told, i, width) in _INTERVALS.items():
         reach = _reach(values, rows[f"{kind}_low"], rows[f"{kind}_high"])
-        bars: Style = {"linestyle": "", "color": colour, "elinewidth": width, "capsize": 2}
+        bars: Style = {"linestyle": "", "color": COLOURS[i], "elinewidth": width, "capsize": 2}
         ax.errorbar(values, rows.index, xerr=reach, label=f"80 % interval ({told})", **bars)
     targets = [f"{told} {seconds(value)}" for told, value in frames.targets(found).items()]
     within = f"\nwithin {', '.join(targets)}" if targets else ""
     ax.set(xlim=(0, None), xlabel=f"rate carried (requests/s){within}")
-    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.xaxis.set_major_formatter(style.count_label)
     style.legend_above(ax, side="right")
     return ax
 
@@ -270,40 +244,43 @@ def _reach(values: pd.Series[float], low: pd.Series[float], high: pd.Series[floa
 def _waterfall(ax: Axes, values: pd.Series[float]) -> None:
     """Draw the ends as bars from 0, and the terms as bars from where the one before ended.
 
-    Each ends in a line, by which one too short for its colour is seen.
+    Each has an edge, by which one too short for its colour is seen.
     """
     is_end = np.isin(values.index, ["ideal", "predicted"])
     inner = np.where(is_end, 0.0, values)
     start = np.where(is_end, 0.0, values.iloc[0] + np.cumsum(inner) - inner)
     at = np.arange(len(values))
     colours = np.where(is_end, COLOURS[0], np.where(values < 0, COLOURS[1], COLOURS[2]))
-    ax.barh(at, values, 0.7, start, color=colours)
+    ax.barh(at, values, 0.7, start, color=colours, edgecolor=colours, linewidth=0.8)
     own: Style = {"textcoords": "offset points", "va": "center", "size": SMALL}
     for y, x, value, is_total in zip(at, start + inner.clip(0), values, is_end, strict=True):
-        if abs(value) >= _LEAST_WRITTEN:
-            told = f"{value:.2f}" if is_total else f"{value:+.2f}"
-            ax.annotate(told, (x + value * is_total, y), (2, 0), **own)
+        told = f"{value:.2f}" if is_total else f"{value:+.2f}"
+        ax.annotate(told, (x + value * is_total, y), (2, 0), **own)
     reached = start + values.to_numpy()
-    for y, x, colour in zip(at, reached, colours, strict=True):
-        ax.plot([x, x], [y - 0.35, y + 0.35], color=colour, linewidth=0.8)
     ax.plot([reached[:-1]] * 2, [at[:-1], at[1:]], color=style.GREY, linewidth=0.4, zorder=0)
 
 
-def _wide(table: pd.DataFrame, analysis: str, columns: Sequence[str], outcome: str) -> pd.DataFrame:
-    """Return an analysis of a tidy table with a row for each input."""
-    rows = frames.checked(table, ("value",), ("analysis", "input", "output", "quantity"))
-    rows = rows[rows["analysis"] == analysis].fillna({"output": ""})
-    if rows.empty:
-        raise InputError(f"{frames.ARGUMENT}.analysis", analysis, f"rows of {analysis}")
-    frames.need_distinct(rows, ("input", "output", "quantity"))
-    name = (rows["output"] + "_" + rows["quantity"]).str.removeprefix("_")
-    found = rows.assign(name=name)[name.isin(columns)]
-    if found.empty:
-        raise InputError(f"{frames.ARGUMENT}.output", outcome, "an outcome that some range moves")
-    wide = found.pivot(index="input", columns="name", values="value")
-    told = found[found["name"] == "low"].set_index("input").filter(["unit", "source"])
-    wide = wide.reindex(rows["input"].unique()).dropna().join(told)
-    return wide.rename_axis("input").reset_index()
+def _inputs(table: pd.DataFrame, kind: str, numbers: Sequence[str], outcome: str) -> pd.DataFrame:
+    """Return a row for each input, with numbers of an outcome, of an analysis or a tidy table."""
+    if outcome not in _QUANTITIES:
+        raise InputError("outcome", outcome, f"one of {nearest(outcome, _QUANTITIES)}")
+    if "analysis" in table:
+        rows = frames.checked(table, ("value",), ("analysis", "input", "output", "quantity"))
+        rows = rows[rows["analysis"] == kind].fillna({"output": ""})
+        if rows.empty:
+            frames.refuse(kind, f"rows of {kind}", "analysis")
+        rows = rows[rows["output"].isin(["", outcome])]
+        frames.need_distinct(rows, ("input", "quantity"))
+        told = rows[rows["quantity"] == "low"].set_index("input").filter(["unit", "source"])
+        found = rows.pivot(index="input", columns="quantity", values="value")
+        found = found.reindex(rows["input"].unique()).reindex(columns=[*numbers]).dropna()
+        table = found.join(told).rename_axis("input").reset_index()
+    elif "output" in table:
+        table = table[table["output"] == outcome]
+    if table.empty:
+        frames.refuse(outcome, "an outcome that some range moves", "output")
+    table = table.rename(columns=lambda name: str(name).removeprefix(f"{outcome}_"))
+    return frames.checked(table, numbers, ("input",))
 
 
 def _range(low: float, high: float, unit: str, source: str) -> str:
@@ -315,10 +292,8 @@ def _range(low: float, high: float, unit: str, source: str) -> str:
     return f"{told}{first if of_first == of_last else f'{first} {of_first}'} to {last} {of_last}"
 
 
-def _name_inputs(
-    ax: Axes, rows: pd.DataFrame, effects: pd.Series[float], label: str
-) -> pd.DataFrame:
-    """Return the rows with the largest effects: those that can be seen and have room, or one.
+def _name_inputs(ax: Axes, rows: pd.DataFrame, sizes: pd.Series[float], label: str) -> pd.DataFrame:
+    """Return the rows with the largest sizes of effects that can be seen, at most ten.
 
     Acceptance is one of them if it can be seen. Their names, with what stands under them, are
     beside the axes; the last says how many are not drawn, and how little they do.
@@ -326,21 +301,14 @@ def _name_inputs(
     frames.need_distinct(rows, ("input",))
     names = [style.folded(frames.words(name), _WIDTH) for name in rows["input"]]
     labels = names + rows["under"]
-    order = effects.sort_values(ascending=False, kind="stable")
-    seen = order.index[order >= _VISIBLE * order.iloc[0]]
-    lines = 1 + int(labels[seen[:MOST_INPUTS]].str.count("\n").max())
-    kept = seen[: min(MOST_INPUTS, style.rows_that_fit(ax, lines))]
-    known = seen[rows["input"].loc[seen] == "acceptance_rate"].difference(kept)
-    shown = rows.loc[[*kept[: len(kept) - len(known) or 1], *known]]
-    told, rest = list(labels[shown.index]), effects.drop(shown.index)
+    seen = sizes[sizes >= _VISIBLE * sizes.max()].sort_values(ascending=False, kind="stable")
+    is_known = rows["input"].loc[seen.index] == "acceptance_rate"
+    kept = seen.mask(is_known, np.inf).nlargest(MOST_INPUTS).index
+    shown = rows.loc[[i for i in seen.index if i in kept]]
+    told, rest = list(labels[shown.index]), sizes.drop(shown.index)
     if not rest.empty:
-        share = 100 * rest.max() / (effects.max() or 1)
+        share = 100 * rest.max() / (sizes.max() or 1)
         told.append(f"{len(rest)} others: each\n≤ {np.ceil(share).clip(1):.0f} % of the largest")
     style.rows_axis(ax, told)
     ax.set_xlabel(label)
     return shown
-
-
-def _check_outcome(outcome: str) -> None:
-    if outcome not in _QUANTITIES:
-        raise InputError("outcome", outcome, f"one of {nearest(outcome, _QUANTITIES)}")

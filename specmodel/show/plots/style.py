@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from specmodel.core.layers.kinds import KINDS
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.axis import XAxis, YAxis
     from matplotlib.legend import Legend
@@ -26,8 +27,9 @@ GREY = "0.35"
 """What is drawn of bands and ranges in a legend, and lines that guide the eye."""
 
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*", "<", ">", "p", "h")
+DOTTED: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 0.8}
+"""A line at a limit or target."""
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (9, 2)))
-_HATCHES = ("", "/////", "xxxxx", ".....", "-----", "+++++", "ooo")
 
 MOST_LINES = len(COLOURS)
 MOST_BESIDE = 4
@@ -74,78 +76,70 @@ def halo() -> Style:
     return {"path_effects": [withStroke(linewidth=2.5, foreground="white")]}
 
 
-def filled(i: int, hatch: int, *, is_hollow: bool = False) -> Style:
-    """Return the style of a bar, told from others by colour or by hatch, on which lines are seen.
-
-    A colour beyond the last is white, for what is left.
-    """
-    colour = COLOURS[i] if i < MOST_LINES else "white"
-    own: Style = {"facecolor": colour, "linewidth": 0, "hatch": _HATCHES[hatch % len(_HATCHES)]}
-    if is_hollow:
-        return own | {"facecolor": "white", "edgecolor": colour, "linewidth": 0.6}
-    if i >= MOST_LINES:
-        return own | {"edgecolor": "black", "linewidth": 0.4}
-    return own | {"edgecolor": "black" if i in (1, 4) else "white"}
+def filled(i: int) -> Style:
+    """Return the style of a bar; a colour beyond the last is white, for what is left."""
+    if i < MOST_LINES:
+        return {"facecolor": COLOURS[i], "linewidth": 0}
+    return {"facecolor": "white", "edgecolor": "black", "linewidth": 0.4}
 
 
-def key(label: str, **look: Any) -> Line2D:
+def key(label: str, linestyle: Any = "-", **look: Any) -> Line2D:
     """Return a legend entry for a look that no single artist has."""
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], label=label, **look)
+    return Line2D([], [], label=label, linestyle=linestyle, **look)
 
 
-def swatch(label: str, colour: str) -> Patch:
-    """Return a legend entry for a band."""
+def swatch(label: str, **look: Any) -> Patch:
+    """Return a legend entry for an area."""
     from matplotlib.patches import Patch
 
-    return Patch(label=label, color=colour, alpha=0.2, linewidth=0)
+    return Patch(label=label, **look)
 
 
-class End(NamedTuple):
-    """A line of a figure: what it is called, the height at which it ends, and how it looks."""
-
-    name: str
-    height: float
-    look: Style
+def band(colour: str) -> Style:
+    """Return the style of an interval around a line."""
+    return {"color": colour, "alpha": 0.2, "linewidth": 0}
 
 
-def name_lines(ax: Axes, title: str, ends: Sequence[End], handles: Sequence[Any]) -> None:
+def name_lines(ax: Axes, title: str, ends: list[tuple[Any, float]], handles: list[Any]) -> None:
     """Name lines beside their ends if they are few and their names short, else in a legend.
 
-    `title` says what tells them apart, and `handles` are entries of the legend in any case.
+    `ends` are entries of a legend and the heights at which their lines end, `title` says what tells
+    them apart, and `handles` are entries of the legend in any case.
     """
-    named = [end for end in ends if end.name]
-    are_short = all(len(end.name) <= _MOST_BESIDE for end in named)
+    named = [(line, height) for line, height in ends if line.get_label()]
+    are_short = all(len(line.get_label()) <= _MOST_BESIDE for line, _ in named)
     if named and are_short and len(named) <= MOST_BESIDE:
         _write_beside(ax, title, named)
         title, named = "", []
-    legend_above(ax, title, [*(key(end.name, **end.look) for end in named), *handles])
+    legend_above(ax, title, [*(line for line, _ in named), *handles])
 
 
-def _write_beside(ax: Axes, title: str, ends: Sequence[End]) -> None:
+def _write_beside(ax: Axes, title: str, ends: list[tuple[Any, float]]) -> None:
     """Write names on the right of an axes, apart from one another, below what they are of."""
-    from matplotlib.font_manager import FontProperties
-
-    to_axes = ax.transData + ax.transAxes.inverted()
-    size = FontProperties(size=SMALL).get_size_in_points()
-    apart = 1.3 * size * ax.figure.dpi / 72 / (0.8 * ax.bbox.height)
-    x = ax.get_xlim()[1]
-    found = sorted((float(to_axes.transform((x, end.height))[1]), end) for end in ends)
-    heights = np.array([height for height, _ in found])
+    to_axes, x = ax.transData + ax.transAxes.inverted(), ax.get_xlim()[1]
+    apart = 1.35 * _line_height(ax) / ax.bbox.height
+    ends = sorted(ends, key=lambda end: end[1])
+    heights = np.array([float(to_axes.transform((x, height))[1]) for _, height in ends])
     places = heights.copy()
     for i in range(1, len(places)):  # upwards, then all back by what that moved them in the mean
         places[i] = max(places[i], places[i - 1] + apart)
     places -= (places - heights).mean()
     places += max(0.0, apart / 2 - places[0]) - max(0.0, places[-1] - 1 + apart)
-    write: Style = {"transform": ax.transAxes, "size": SMALL, "va": "center"}
-    for place, (_, end) in zip(places, found, strict=True):
-        ax.text(1.02, place, end.name, color=end.look["color"], **write)
-    if title:
-        # on lines of a word each, as narrow as the names below
-        told = title.partition(" (")[0].replace(" ", "\n")
-        write["va"] = "bottom"
-        ax.text(1.02, places[-1] + 0.8 * apart, told, color=GREY, **write)
+    write: Style = {"transform": ax.transAxes, "size": SMALL}
+    for place, (line, _) in zip(places, ends, strict=True):
+        ax.text(1.02, place, line.get_label(), color=line.get_color(), va="center", **write)
+    # on lines of a word each, as narrow as the names below
+    told = title.partition(" (")[0].replace(" ", "\n")
+    ax.text(1.02, places[-1] + 0.8 * apart, told, color=GREY, va="bottom", **write)
+
+
+def _line_height(ax: Axes) -> float:
+    """Return the height of a line of small text [dot]."""
+    from matplotlib.font_manager import FontProperties
+
+    return 1.2 * FontProperties(size=SMALL).get_size_in_points() * ax.figure.dpi / 72
 
 
 def kind_numbers(kinds: Iterable[str]) -> dict[str, int]:
@@ -178,18 +172,12 @@ def folded(text: str, width: int) -> str:
     return "\n".join(shortened(line, width) for line in (text[:cut].rstrip(), text[cut:]))
 
 
-def count_label(value: float, _place: int = 0) -> str:
-    """Return a count as a tick shows it: 512, 16384, 2M."""
+def count_label(value: float, _place: float = 0) -> str:
+    """Return a count as a tick shows it: 512, 16384, 16k, 2M."""
     from matplotlib.ticker import EngFormatter
 
-    return EngFormatter(sep="")(value) if value >= _MOST_WRITTEN else f"{value:.6g}"
-
-
-def short_count(value: float) -> str:
-    """Return a count in at most four characters where that is exact: 512, 16k, 2M."""
-    from matplotlib.ticker import EngFormatter
-
-    return f"{value:g}" if value < 1e4 or value % 1000 else EngFormatter(sep="")(value)
+    is_short = value >= _MOST_WRITTEN or (value >= 1e4 and value % 1000 == 0)
+    return EngFormatter(sep="")(value) if is_short else f"{value:.6g}"
 
 
 def label_room(axis: XAxis | YAxis, labels: Iterable[str]) -> float:
@@ -202,7 +190,7 @@ def label_room(axis: XAxis | YAxis, labels: Iterable[str]) -> float:
 
 def counts_axis(ax: Axes, values: Iterable[float], label: str) -> None:
     """Give an axes a logarithmic horizontal axis of counts, with as many ticks as have room."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator
+    from matplotlib.ticker import FixedLocator, LogLocator
 
     sizes = sorted({float(value) for value in values})
     low, high = sizes[0], sizes[-1]
@@ -215,54 +203,40 @@ def counts_axis(ax: Axes, values: Iterable[float], label: str) -> None:
     base = 2 if high < _MOST_WRITTEN else 10
     places = ax.transData.transform([(size, 1) for size in sizes])[:, 0]
     is_apart = len(sizes) <= _MOST_NAMED and np.diff(places).min(initial=np.inf) > room
-    has_powers = high / low >= base**2
-    locator = FixedLocator(sizes, nbins=None if is_apart else most)
-    is_named = is_apart or not has_powers
-    ax.xaxis.set_major_locator(locator if is_named else LogLocator(base, numticks=most))
-    ax.xaxis.set_major_formatter(FuncFormatter(count_label))
+    named = FixedLocator(sizes, nbins=None if is_apart else most)
+    is_named = is_apart or high / low < base**2
+    ax.xaxis.set_major_locator(named if is_named else LogLocator(base, numticks=most))
+    ax.xaxis.set_major_formatter(count_label)
 
 
 def si_axis(axis: XAxis | YAxis, unit: str = "") -> None:
-    """Give a logarithmic axis ticks with metric prefixes, which have no small exponents."""
+    """Make an axis logarithmic, with metric prefixes, which have no small exponents."""
     from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     low, high = axis.get_view_interval()
     subs = (1.0, 2.0, 5.0) if high / low < 100 else (1.0,)
-    is_wide = high / low > 10
-    axis.set_major_locator(LogLocator(subs=subs, numticks=6) if is_wide else MaxNLocator(4))
+    axis.set_major_locator(LogLocator(subs=subs, numticks=6) if high > 10 * low else MaxNLocator(4))
     axis.set_major_formatter(EngFormatter(unit, sep=" " if unit else ""))
     axis.minorticks_off()
 
 
 def legend_above(
-    ax: Axes,
-    title: str = "",
-    handles: Sequence[Any] | None = None,
-    *,
-    side: Literal["left", "right"] = "left",
+    ax: Axes, title: str = "", handles: Sequence[Any] | None = None, *more: Any, side: str = "left"
 ) -> Legend | None:
-    """Put a legend above the axes, where nothing is drawn, in as many columns as fit."""
+    """Put a legend above the axes, where nothing is drawn, in as many columns as fit.
+
+    `more` are entries after those given, or else after those of what is drawn.
+    """
     # from the right, it may reach over the labels of the vertical axis
-    found = list(handles) if handles is not None else ax.get_legend_handles_labels()[0]
-    room = 0.95 * (ax.bbox.width if side == "left" else ax.figure.bbox.width)
+    found = [*(ax.get_legend_handles_labels()[0] if handles is None else handles), *more]
+    room = 0.96 * (ax.bbox.width if side == "left" else ax.figure.bbox.width)
+    own: Style = {"handles": found, "title": shortened(title, 56) or None, "frameon": False}
+    own |= {"fontsize": SMALL, "title_fontsize": SMALL, "alignment": "left", "loc": f"lower {side}"}
+    own |= {"bbox_to_anchor": (float(side == "right"), 1), "borderpad": 0, "borderaxespad": 0.3}
+    own |= {"labelspacing": 0.25, "columnspacing": 1.0, "handlelength": 2.0, "handletextpad": 0.5}
     for columns in range(min(len(found), _MOST_COLUMNS), 0, -1):
-        legend = ax.legend(
-            handles=found,
-            title=shortened(title, 48) or None,
-            title_fontsize=SMALL,
-            fontsize=SMALL,
-            ncols=columns,
-            frameon=False,
-            loc="lower left" if side == "left" else "lower right",
-            bbox_to_anchor=(float(side == "right"), 1),
-            borderpad=0,
-            borderaxespad=0.3,
-            labelspacing=0.25,
-            columnspacing=1.0,
-            handlelength=2.4,
-            handletextpad=0.5,
-            alignment="left",
-        )
+        legend = ax.legend(ncols=columns, **own)
         if columns == 1 or legend.get_window_extent().width <= room:
             return legend
     return None
@@ -274,13 +248,9 @@ def unity(ax: Axes, *, vertical: bool = False) -> None:
     draw(1, color="black", linewidth=0.6, zorder=1)
 
 
-def rows_that_fit(ax: Axes, lines: int) -> int:
-    """Return how many rows with labels of `lines` lines have room in an axes, one at least [-]."""
-    from matplotlib.font_manager import FontProperties
-
-    line = 1.2 * FontProperties(size=SMALL).get_size_in_points() * ax.figure.dpi / 72
-    # the layout may take ten lines off the axes for its legend, ticks and label
-    return max(1, int((1.25 * ax.bbox.height - 10 * line) / (line * lines)))
+def break_even(label: str = "break-even") -> Line2D:
+    """Return the legend entry of the line at 1."""
+    return key(label, color="black", linewidth=0.8)
 
 
 def rows_axis(ax: Axes, names: Sequence[str]) -> None:
@@ -290,15 +260,15 @@ def rows_axis(ax: Axes, names: Sequence[str]) -> None:
     ax.tick_params(axis="y", length=0)
 
 
-def in_milliseconds(axis: XAxis | YAxis) -> None:
-    """Give an axis of seconds ticks in milliseconds."""
-    from matplotlib.ticker import FuncFormatter
-
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{1000 * value:g}"))
+def scaled(axis: XAxis | YAxis, scale: float) -> None:
+    """Give an axis ticks in a smaller unit: of seconds in milliseconds, of shares in per cent."""
+    axis.set_major_formatter(lambda value, _: f"{scale * value:g}")
 
 
-def in_percent(axis: XAxis | YAxis) -> None:
-    """Give an axis of shares ticks in per cent."""
-    from matplotlib.ticker import PercentFormatter
-
-    axis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=""))
+def grouped(ax: Axes, cells: pd.DataFrame) -> None:
+    """Draw a group of bars for each row of a table, with a bar for each of its columns."""
+    width, places = 0.85 / len(cells.columns), np.arange(len(cells))
+    for i, (name, heights) in enumerate(cells.items()):
+        at = places + (i - (len(cells.columns) - 1) / 2) * width
+        ax.bar(at, heights, width, label=shortened(str(name), 24), **filled(i))
+    ax.tick_params(axis="x", length=0, labelsize=SMALL)

@@ -1,0 +1,226 @@
+"""Figures of passes, inputs, policies and measurements draw the data they are given."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from printed import refused
+from rows import cases
+
+pytest.importorskip("matplotlib")
+
+from drawn import ax, bars, data, legend
+
+from specmodel import InputError
+from specmodel.show import plots
+
+
+def passes():
+    point = {"batch_size": 4, "draft_length": 3, "context_length": 512, "dtype": "bf16"}
+    roofs = {"peak_flops_per_s": 8e14, "peak_bytes_per_s": 4e12}
+    roofs |= {"fitted_flops_per_s": 6e14, "fitted_bytes_per_s": 3e12}
+    rows = [
+        ("forward", "routed_experts", "experts", 0.002, 2.0, 4e12),
+        ("verify", "routed_experts", "experts", 0.003, 5.0, 9e12),
+        ("forward", "embedding", "elementwise", 0.001, 0.0, 0.0),
+        ("verify", "host", "host", 0.004, np.nan, np.nan),
+        ("draft pass", "routed_experts", "experts", 0.0005, 1.0, 1e12),
+    ]
+    names = ["pass", "component", "kind", "time", "arithmetic_intensity", "flops_per_s"]
+    return pd.DataFrame(rows, columns=names).assign(**point, **roofs)
+
+
+def test_roofline_draws_components_under_the_roofs():
+    drawn = plots.roofline(passes(), ax())
+    assert [[2, 4e12], [5, 9e12]] in data(drawn.lines)
+    hollow, filled = (line for line in drawn.lines if len(line.get_xdata()) == 1)
+    assert data([hollow, filled]) == [[[2, 4e12]], [[5, 9e12]]]
+    assert hollow.get_markerfacecolor() == "white" != filled.get_markerfacecolor()
+    for line, peak, slope in ((drawn.lines[0], 8e14, 4e12), (drawn.lines[2], 6e14, 3e12)):
+        x, y = line.get_data()
+        np.testing.assert_allclose(y, np.minimum(peak, x * slope), rtol=1e-12)
+        assert x[0] < 2
+        assert x[-1] > 200
+    assert drawn.lines[1].get_xdata() == [200, 200]
+    assert legend(drawn) == ["data sheet, bf16", "ridge, 200 FLOP/B", "experts, fitted"]
+    assert [text.get_text() for text in drawn.texts] == ["routed\nexperts"]
+
+
+def test_components_stack_to_the_time_of_each_pass():
+    drawn = plots.components(passes(), ax())
+    tops = {}
+    for left, bottom, width, height in bars(drawn):
+        middle = round(left + width / 2, 9)
+        assert bottom == pytest.approx(tops.get(middle, 0))
+        tops[middle] = bottom + height
+    assert list(tops.values()) == pytest.approx([0.003, 0.007, 0.0005])
+    assert legend(drawn) == ["host", "routed experts", "embedding"]
+    assert [text.get_text() for text in drawn.texts] == ["0.5"], "the time of a low bar"
+    thin = passes()
+    thin.loc[thin["component"] == "embedding", "time"] = 1e-4
+    assert legend(plots.components(thin, ax())) == ["host", "routed experts", "others"]
+
+
+def test_fronts_hold_what_no_other_outdoes_plain_and_with_speculation():
+    """By GPU, of all alternatives that fit; plain rates are of the same batches."""
+    rows = [  # alternative, TPOT with and without, tokens a second and GPU
+        ("a", 0.01, 0.02, 100.0, True),
+        ("a", 0.02, 0.05, 400.0, True),
+        ("b", 0.02, 0.04, 300.0, True),
+        ("b", 0.05, 0.05, 500.0, True),
+        ("b", 0.1, 0.1, 900.0, False),
+    ]
+    names = ["alternative", "tpot", "tpot_plain", "throughput_per_gpu", "fits"]
+    table = pd.DataFrame(rows, columns=names).assign(tpot_target=0.025, batch_size=[1, 8, 6, 9, 9])
+    drawn = plots.pareto(table, ax())
+    by_name = {line.get_label(): line.get_xydata().tolist() for line in drawn.lines}
+    assert by_name["speculative"] == [[100, 100], [50, 400], [20, 500]]
+    assert np.allclose(by_name["plain decoding"], [[50, 50], [25, 150], [20, 500]])
+    assert by_name["TPOT 25ms"][0][0] == 40
+    assert drawn.get_xlabel() == "output tokens/s/user"
+    assert drawn.get_ylabel() == "output tokens/s/GPU"
+    assert [text.get_text() for text in drawn.texts] == ["1", "8", "9", "1", "6"]
+    table["draft_length"] = [5, 5, 5, 3, 3]
+    table["tpot_low"], table["tpot_high"] = table["tpot"] / 2, 2 * table["tpot"]
+    drawn = plots.pareto(table, ax())
+    told = [text.get_text() for text in drawn.texts]
+    assert told[:3] == ["1/5", "8", "9/3"]
+    (first, *_) = (line.get_xydata() for line in drawn.lines if line.get_alpha())
+    assert np.allclose(first, [[200, 200], [50, 50]])
+    assert "80 % interval" in legend(drawn)
+
+
+def test_waterfalls_lead_from_the_ideal_to_the_predicted():
+    values = {
+        "target_efficiency": {"ideal": 1, "experts": -0.25, "KV": 0, "predicted": 0.75},
+        "speedup": {"ideal": 4, "experts": -1, "drafting": -0.5, "predicted": 2.5},
+    }
+    rows = [(b, q, t, v) for b in (1, 8) for q, terms in values.items() for t, v in terms.items()]
+    table = pd.DataFrame(rows, columns=["batch_size", "quantity", "term", "value"])
+    table = table.assign(draft_length=3, context_length=9)
+    spans = {}
+    for outcome in values:
+        drawn = plots.waterfalls(table, [ax(), ax()], outcome=outcome)
+        spans[outcome] = [sorted((x, x + width)) for each in drawn for x, _, width, _ in bars(each)]
+        assert [each.get_title(loc="left") for each in drawn] == ["B 1", "B 8"]
+    assert spans["target_efficiency"] == [[0, 1], [0.75, 1], [0, 0.75]] * 2
+    assert spans["speedup"] == [[0, 4], [3, 4], [2.5, 3], [0, 2.5]] * 2
+    words = ["loading more experts", "the drafter's passes", "predicted"]
+    assert [tick.get_text() for tick in drawn[0].get_yticklabels()][1:] == words
+    (one,) = plots.waterfalls(table[table["batch_size"] == 8], [ax()])
+    assert [text.get_text() for text in one.texts] == ["4.00", "-1.00", "-0.50", "2.50"]
+    assert [text.xy[0] for text in one.texts] == [4, 4, 3, 2.5]
+    alone = table[table["quantity"] == "target_efficiency"]
+    refused(r"got 'target_efficiency'; expected rows of speedup", plots.waterfalls, alone, [ax()])
+
+
+SWINGS = pd.DataFrame({"input": ["a", "b"], "low": [0.1, 2], "high": [0.2, 3]}).assign(
+    speedup_at_low=[1.2, 1.5], speedup_at_high=[1.1, 0.5],
+    target_efficiency_at_low=[0.2, 0.3], target_efficiency_at_high=[0.9, 0.4],
+    speedup_nominal=1.15, target_efficiency_nominal=0.35,
+)  # fmt: skip
+
+
+@cases(
+    "outcome spans order",
+    ("speedup", [(1.5, 0.5), (1.2, 1.1)], ["b\n2 to 3", "a\n0.1 to 0.2"]),
+    ("target_efficiency", [(0.2, 0.9), (0.3, 0.4)], ["a\n0.1 to 0.2", "b\n2 to 3"]),
+)
+def test_tornado_draws_both_ends_the_largest_swing_first(outcome, spans, order):
+    drawn = plots.tornado(SWINGS, ax(), outcome=outcome)
+    (nominal,) = drawn.lines
+    middle = SWINGS[f"{outcome}_nominal"].iloc[0]
+    assert set(nominal.get_xdata()) == {middle}
+    high, low = np.split(np.array([x + width for x, _, width, _ in bars(drawn)]), 2)
+    np.testing.assert_allclose(np.transpose([low, high]), spans, rtol=1e-12)
+    assert {x for x, *_ in bars(drawn)} == {middle}
+    assert [tick.get_text() for tick in drawn.get_yticklabels()] == order
+    assert drawn.get_xlabel().startswith(outcome.replace("_", " "))
+    assert drawn.yaxis_inverted()
+
+
+def test_a_tornado_has_the_units_of_its_ranges():
+    units = {"low": [2e-6, 9e11, 1], "high": [5e-6, 1.5e12, 8], "unit": ["s", "B/s", "request"]}
+    table = pd.DataFrame({"input": ["a", "b", "c"], "speedup_at_low": 1.0, "speedup_nominal": 1.2})
+    drawn = plots.tornado(table.assign(speedup_at_high=[2.0, 1.9, 1.8], **units), ax())
+    told = [tick.get_text().split("\n")[1] for tick in drawn.get_yticklabels()]
+    assert told == ["2 to 5 us", "900 GB/s to 1.5 TB/s", "1 to 8 requests"]
+
+
+SHARES = pd.DataFrame({"input": ["a", "b", "c"], "output": "speedup"}).assign(
+    first_order=[0.1, 0.6, -0.001], first_order_low=[0.05, 0.5, -0.01],
+    first_order_high=[0.2, 0.7, 0.0],
+    total=[0.2, 0.7, 0.001], total_low=[0.1, 0.6, 0.0], total_high=[0.3, 0.8, 0.002],
+)  # fmt: skip
+
+
+def test_sobol_draws_shares_with_intervals_the_largest_first():
+    drawn = plots.sobol(SHARES, ax())
+    assert [width for _, _, width, _ in bars(drawn)] == [0.6, 0.1, 0.7, 0.2]
+    ends = [path.get_segments() for path in drawn.collections]
+    assert [[tuple(s[:, 0].round(9)) for s in part] for part in ends] == [
+        [(0.5, 0.7), (0.05, 0.2)], [(0.6, 0.8), (0.1, 0.3)],
+    ]  # fmt: skip
+    told = ["first-order index", "total index", "95 % interval of sampling"]
+    assert legend(drawn) == told
+    assert not drawn.texts, "no text among the bars"
+    assert drawn.get_yticklabels()[-1].get_text() == "1 others: each\n≤ 1 % of the largest"
+    assert drawn.get_xlabel() == "share of the variance of the speedup"
+
+
+def test_policies_stand_in_a_group_for_each_workload():
+    rows = [(w, p, 1 + i + j / 10) for i, w in enumerate("ab") for j, p in enumerate(("x", "y"))]
+    table = pd.DataFrame(rows, columns=["workload", "policy", "speedup"])
+    drawn = plots.policy_bars(table, ax())
+    assert [height for *_, height in bars(drawn)] == [1.0, 2.0, 1.1, 2.1]
+    middles = [round(x + width / 2, 4) for x, _, width, _ in bars(drawn)]
+    assert middles == [-0.2125, 0.7875, 0.2125, 1.2125]
+    assert legend(drawn) == ["x", "y", "break-even"]
+    refused("several rows at workload a, policy x", plots.policy_bars, pd.concat([table] * 2), ax())
+
+
+def test_each_kind_of_kernel_has_its_points_beside_the_identity():
+    times = {"component": ["experts", "gemm", "experts"], "latency": [1e-5, 2e-5, 3e-5]}
+    drawn = plots.predicted_against_measured(pd.DataFrame(times).assign(predicted=2e-5), ax())
+    found = [[[1e-5, 2e-5], [3e-5, 2e-5]], [[2e-5, 2e-5]]]
+    assert data(drawn.lines[1:]) == found
+    assert legend(drawn) == ["±10 %", "experts", "gemm"]
+
+
+def test_a_drain_is_drawn_as_bars_and_as_what_runs_at_least():
+    """Of two policies: from last_at_4 on fewer than four run, of which two at least."""
+    shares = {"share_at_2": [0.25, 1], "share_at_4": [0.75, None]}
+    lasts = {"last_at_2": [4.0, 3.0], "last_at_4": [1.0, None]}
+    table = pd.DataFrame({"policy": ["a", "b"], "makespan": 4.0} | shares | lasts)
+    top, bottom = plots.drain(table, [ax(), ax()])
+    assert [height for *_, height in bars(top)] == [0.25, 0.75, 1, 0]
+    first, second = (line.get_xydata() for line in bottom.lines)
+    assert first.tolist() == [[1, 4], [4, 2]]
+    assert np.isfinite(second).all(axis=1).tolist() == [False, True]
+    assert {line.get_drawstyle() for line in bottom.lines} == {"steps-pre"}
+
+
+def test_lines_of_a_load_that_coincide_are_all_seen():
+    table = pd.DataFrame({"policy": ["a", "a", "b", "b"], "request_rate": [1, 2] * 2})
+    table = table.assign(tpot_p90=0.01, ttft_p90=[0.1, 9.0] * 2, goodput=1.0, ttft_target=1.0)
+    axes = plots.load(table, [ax(), ax(), ax()])
+    wide, thin = (line.get_linewidth() for line in axes[0].lines)
+    assert wide > thin
+    assert [each.get_yscale() for each in axes] == ["linear", "log", "linear"]
+    assert [1.0, 1.0] in [list(line.get_ydata()) for line in axes[1].lines]
+    assert legend(axes[0]) == ["a", "b", "target"]
+
+
+def test_what_a_closed_loop_measured_stands_beside_its_predictions():
+    table = pd.DataFrame({"batch_size": [1, 8, 1, 8], "draft_length": [1, 1, 3, 3]})
+    table = table.assign(measured=0.5, predicted=[0.6, 0.7, 0.8, 0.9], spread=0.1)
+    drawn = plots.closed_loop(table, ax())
+    lines = [line for line in drawn.lines if line.get_label() in ("1", "3")]
+    assert data(lines) == [[[1, 0.6], [8, 0.7]], [[1, 0.8], [8, 0.9]]]
+    errors = [c.get_segments() for c in drawn.collections]
+    assert np.allclose(errors, [[[[1, 0.4], [1, 0.6]], [[8, 0.4], [8, 0.6]]]] * 2)
+
+
+def test_an_outcome_is_one_of_two():
+    refused("outcome: got 'tpot'; expected one of", plots.tornado, SWINGS, ax(), outcome="tpot")
+    with pytest.raises(InputError, match=r"table\.output: got 'target_efficiency'"):
+        plots.sobol(SHARES, ax(), outcome="target_efficiency")
