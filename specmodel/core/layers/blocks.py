@@ -159,6 +159,7 @@ def routed(
         weight_bytes=loaded * block.weight_bytes,
         activation_bytes=block.activation_bytes + acted + moved,
         spread=loaded,
+        rows_per_token=experts_per_token,
         groups=layers * loaded,
         depth=layers * experts,
         width=sizes.width,
