@@ -155,9 +155,10 @@ class KernelParameters(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         seconds = moved / (self.memory_efficiency * peak)
         if "vector_rows" not in self.bends:
             return seconds
-        again = self.vector_rereads * np.maximum(rows / np.maximum(spread, _FEWEST) - 1, 0.0)
-        few = moved * (1 + again) / (self.vector_memory_efficiency * peak)
-        return np.where(rows <= self.vector_rows, few, seconds)
+        few = np.minimum(rows, self.vector_rows) / np.maximum(spread, _FEWEST)
+        again = self.vector_rereads * np.maximum(few - 1, 0.0)
+        by_vectors = moved * (1 + again) / (self.vector_memory_efficiency * peak)
+        return np.where(rows <= self.vector_rows, by_vectors, seconds)
 
     def computed(self, flop: Value, peak: Value, rows: Value, spread: Value) -> Value:
         """Return the time of arithmetic [s] on FLOPs [FLOP] at a peak rate [FLOP/s].

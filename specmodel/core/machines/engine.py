@@ -193,7 +193,8 @@ class EngineProfile(Record, frozen=True, kw_only=True):
         What a draft model is given first in a step (`draft_passes.MODEL_RULES`): its last token, or
         all that were just verified, accepted or not, as vLLM 0.33 (``v1/spec_decode``, with the
         next one beside) and SGLang 0.5.23 (``speculative/standalone_worker_v2``) run it. Heads are
-        given the verified ones by all engines.
+        given the verified ones by all engines. llama.cpp has models and heads read all verified
+        tokens again in a pass of its own, before they draft.
     state_slots
         What it reserves of recurrent states for a running request, as `StateKeeping` says; that of
         the engine whose kernels it runs if None.
@@ -259,7 +260,9 @@ class EngineProfile(Record, frozen=True, kw_only=True):
     one_by_one: tuple[Drafting, ...] = ()
     host_speed: Factor = 1.0
     gpu_time_factor: Factor = 1.0
-    draft_model_first: Literal["one token", "verified", "verified and next"] = "one token"
+    draft_model_first: Literal["one token", "verified", "verified and next", "read again"] = (
+        "one token"
+    )
     state_slots: Slots | None = None
     state_time_factor: Factor = 1.0
     exchange: Exchange | None = None

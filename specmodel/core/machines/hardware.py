@@ -174,6 +174,9 @@ class HardwareProfile(Record, frozen=True, kw_only=True):
         profile. No part of what a copy of a profile holds or shows.
     runs_gguf
         Whether llama.cpp is the usual engine there: dtypes of the sizes of GGUF's are taken as its.
+    llama_cpp_backend, generation
+        With which back end llama.cpp usually runs there, where it is neither CUDA nor a CPU; AMD's
+        name of the architecture, by which its kernels are chosen.
     host_speed
         How many times as fast its hosts usually are as those that engines were fitted to, for which
         it is 1: a GeForce sits in a desktop computer, whose CPU does 4,400 of PassMark's
@@ -196,6 +199,8 @@ class HardwareProfile(Record, frozen=True, kw_only=True):
     compute_capability: Annotated[float, Meta(ge=5, lt=100)] | None = None
     reported_names: list[str] = field(default_factory=list)
     runs_gguf: bool = False
+    llama_cpp_backend: Literal["hip", "vulkan", "metal"] | None = None
+    generation: str = ""
     host_speed: Annotated[float, Meta(ge=0.1, le=10)] = 1.0
     memory: Memory
     link: Link | None = None
