@@ -66,6 +66,7 @@ class OfBackend(Record, frozen=True, kw_only=True):
     num_points: int
     gemm: dict[str, Rates]
     experts: dict[str, Rates]
+    attention: dict[str, Rates] = field(default_factory=dict)
 
 
 class Limit(Record, frozen=True, kw_only=True):
@@ -127,8 +128,9 @@ def llama_cpp_kernels(hardware: HardwareProfile, table: LlamaCpp | None = None) 
         if limit.backend == backend and (not limit.generations or generation in limit.generations)
         for dtype in limit.dtypes
     }
-    fits: dict[str, dict[str, Any]] = {"gemm": {}, "experts": {}}
-    for kind, own in (("gemm", rates.gemm), ("experts", rates.experts)):
+    fits: dict[str, dict[str, Any]] = {"gemm": {}, "experts": {}, "attention": {}}
+    for kind in fits:
+        own = getattr(rates, kind)
         for dtype, fitted in own.items():
             fits[kind][dtype] = _fit(kind, fitted, rates, hardware, rows.get((kind, dtype)))
             for other in _BY_DTYPE.get(dtype, ()):
