@@ -80,7 +80,8 @@ def machine(name: str, backend: str) -> HardwareProfile:
     if name in list_hardware():
         return load_hardware(name).with_changes("hardware", chosen)
     known = pd.read_csv(TABLES / "machines_llama.csv", comment="#").set_index("machine")
-    row, source = known.loc[name], {"source": "machines_llama.csv"}
+    row: Any = known.loc[name].to_dict()
+    source = {"source": "machines_llama.csv"}
     generation = str(row["generation"])
     is_nvidia = generation.replace(".", "").isdigit()
     peak = max(float(row["peak_fp16_tflops"]), 5.0) * 1e12
@@ -165,14 +166,14 @@ def table_of(values: dict[str, float], backend: str, kinds: list[str]) -> llama_
 
     times = {"launch_time": values["launch"]}
     times["expert_launch_time"] = values.get("experts.launch", own.expert_launch_time)
-    fitted = replace(own, **times, **{k: changed(k) for k in kinds})  # type: ignore[arg-type]
+    fitted = replace(own, **times, **{k: changed(k) for k in kinds})
     return replace(known, backends=known.backends | {backend: fitted})
 
 
 class Passes(NamedTuple):
     """Passes of one model on one machine, by the rows of a table: their work, by component."""
 
-    index: FloatArray
+    rows: FloatArray
     hardware: HardwareProfile
     has_old_experts: bool
     components: tuple[Work, ...]
@@ -185,14 +186,14 @@ def works(d: pd.DataFrame) -> list[Passes]:
         name, of_model, dtype, is_old = key
         told, backend = str(dtype), str(d["backend"].iloc[0])
         hardware = machine(str(name), backend)
-        where = {"target": model(str(of_model), told), "hardware": hardware}
+        where: Any = {"target": model(str(of_model), told), "hardware": hardware}
         group = SequenceGroup(
             batch_size=rows["sequences"].to_numpy(float),
             context_length=rows["context"].to_numpy(float),
             tokens_per_sequence=rows["each"].to_numpy(float),
         )
-        random = {"routing_correlation": 0.0}  # tokens of llama-bench are
-        deployment = deploy(**where, **random, engine="llama.cpp")[0]  # type: ignore[typeddict-item]
+        where |= {"routing_correlation": 0.0, "engine": "llama.cpp"}  # its tokens are random
+        deployment = deploy(**where)[0]
         parts = tuple(target_pass(deployment, group).work().components.values())
         index = np.asarray(rows.index)
         has_old = bool(is_old) and backend != "metal"
@@ -202,7 +203,7 @@ def works(d: pd.DataFrame) -> list[Passes]:
 
 def predicted(passes: list[Passes], table: llama_cpp.LlamaCpp) -> FloatArray:
     """Return the seconds of each pass by a table."""
-    found = np.full(sum(len(p.index) for p in passes), np.nan)
+    found = np.full(sum(len(p.rows) for p in passes), np.nan)
     tables = {False: table, True: without_expert_vectors(table)}
     kernels: dict[tuple[str, bool], Kernels] = {}
     for p in passes:
@@ -213,7 +214,7 @@ def predicted(passes: list[Passes], table: llama_cpp.LlamaCpp) -> FloatArray:
         for part in p.components:
             taken, _ = kernels_taken(part, kernels[key], p.hardware)
             seconds = seconds + component_time(part, p.hardware, taken).total_time
-        found[p.index] = seconds
+        found[p.rows] = seconds
     return found
 
 
@@ -325,7 +326,8 @@ def main(*arguments: str) -> None:
         print("  left out", told(left))
         print("  ", {name: float(f"{value:.4g}") for name, value in values.items()})
         own = records.as_table(table.backends[backend])  # type: ignore[index]
-        spread = np.log(left["predicted"] / left["seconds"]).groupby(left["machine"]).mean().std()
+        missed = (left["predicted"] / left["seconds"]).map(np.log)
+        spread = missed.groupby(left["machine"]).mean().std()
         record["backends"][backend] = own | {"spread": float(spread), "num_points": len(d)}
     if "--write" in arguments:
         record["date"] = date.today().isoformat()

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from llama_bench import RECORD, Passes, predicted
 from msgspec.structs import replace
 from scipy.optimize import least_squares
 
+from llama_bench import RECORD, Passes, predicted
 from specmodel import deploy
 from specmodel.core.base import records
 from specmodel.core.base.files import write_text
@@ -32,8 +32,8 @@ HERE = Path(__file__).parent
 CPU = HERE / "results/vllm_cpu_1_thread/cpu.toml"
 FITTED = (1, 4)
 """Batch sizes that are fitted."""
-TARGET, DRAFTER, DRAFTED = "moe-q8_0", "draft-f16", 3
-"""What the server ran, and how many tokens it drafted [token]."""
+TARGET, DRAFTER, DRAFTED, CONTEXT = "moe-q8_0", "draft-f16", 3, 80
+"""What the server ran, how many tokens it drafted, and entries of a mean request [token]."""
 DTYPES = {"q8_0": "int8", "q4_k_m": "int4", "f16": "bf16"}
 """Classes of dtypes, by how file names end."""
 START = {"memory": 0.5, "rate": 1e10, "attention": 4e9, "entries": 0.3, "launch": 1e-5}
@@ -66,9 +66,8 @@ def read(path: Path) -> pd.DataFrame:
     d = pd.read_csv(path, comment="#")
     d = d[(d["threads"] == 1) & (d["kv"] == "streams") & d["tokens_each"].notna()]
     keys = ["model", "context", "sequences", "tokens_each"]
-    return d.groupby(keys, as_index=False)["cpu_ms"].median().assign(
-        seconds=lambda rows: rows["cpu_ms"] / 1e3
-    )  # fmt: skip
+    found = d.groupby(keys)["cpu_ms"].median().reset_index()
+    return found.assign(seconds=found["cpu_ms"] / 1e3)
 
 
 def works(d: pd.DataFrame, hardware: HardwareProfile) -> list[Passes]:
@@ -103,7 +102,7 @@ def table_of(values: dict[str, float]) -> llama_cpp.LlamaCpp:
     )
     kinds = {"gemm": rates, "experts": rates, "attention": {"bf16": attention}}
     times = {"launch_time": values["launch"], "expert_launch_time": values["launch"]}
-    return replace(known, backends=known.backends | {"cpu": replace(own, **times, **kinds)})  # type: ignore[arg-type]
+    return replace(known, backends=known.backends | {"cpu": replace(own, **times, **kinds)})
 
 
 def fit(d: pd.DataFrame, hardware: HardwareProfile) -> dict[str, float]:
@@ -145,17 +144,24 @@ def judge(d: pd.DataFrame) -> None:
 def judge_server(path: Path, hardware: HardwareProfile, table: llama_cpp.LlamaCpp) -> None:
     """Print CPU seconds of steps of a server, measured and predicted, by arm and slots."""
     d = pd.read_csv(path, comment="#")
-    for (arm, slots), rows in d.groupby(["arm", "slots"]):
+    for key, rows in d.groupby(["arm", "slots"]):
+        arm, slots = str(key[0]), int(str(key[1]))
         is_plain = arm == "none"
         made = rows["tokens"] if is_plain else rows["drafted"] / DRAFTED
         seconds = float((rows["cpu_s"] / (made / slots)).median())
         target = model(TARGET)
-        drafter = model(TARGET if "self" in str(arm) else DRAFTER)
+        drafter = model(TARGET if "self" in arm else DRAFTER)
         told: Any = {"target": target, "hardware": hardware, "engine": "llama.cpp"}
         told |= {"drafter": drafter, "popularity": "equal", "routing_correlation": 0.0}
-        deployment = replace(deploy(**told)[0], kernels=llama_cpp.llama_cpp_kernels(hardware, table))
-        K, points = 0 if is_plain else DRAFTED, {"batch_size": float(slots), "context_length": 80.0}
-        times = step_times(deployment, **points, draft_length=K, verify_tokens=K + 1.0)
+        kernels = llama_cpp.llama_cpp_kernels(hardware, table)
+        K = 0 if is_plain else DRAFTED
+        times = step_times(
+            replace(deploy(**told)[0], kernels=kernels),
+            batch_size=slots,
+            draft_length=K,
+            verify_tokens=K + 1,
+            context_length=CONTEXT,
+        )
         found = float(times.forward_time if is_plain else times.step_time)
         told_ms = f"{1e3 * seconds:.0f} ms measured, {1e3 * found:.0f} predicted"
         print(f"server, {arm}, {slots} slots: {told_ms} ({found / seconds - 1:+.1%})")

@@ -230,6 +230,7 @@ _SETTINGS: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
     **dict.fromkeys(DEGREES, _degree),
     "tree_width": partial(_degree, most=MAX_TOKENS_PER_SEQUENCE),
     "state_rollback": partial(_one_of, known=ROLLBACKS),
+    "host_expert_layers": partial(_degree, least=0),
 }
 """How settings of a deployment are read."""
 

@@ -26,7 +26,7 @@ class Tokens(NamedTuple):
 
 def linear(
     tokens: Pass | Tokens,
-    layers: int,
+    layers: float,
     *,
     weights: Quantity,
     values: Quantity,
@@ -117,7 +117,7 @@ class BlockSizes(NamedTuple):
 
 
 def feed_forward(
-    tokens: Pass | Tokens, layers: int, sizes: BlockSizes, dtype: str, value_bytes: float
+    tokens: Pass | Tokens, layers: float, sizes: BlockSizes, dtype: str, value_bytes: float
 ) -> Work:
     """Return the work of the matrices of feed-forward blocks; gate and up are one product."""
     hidden_size, width, matrices = sizes
@@ -135,7 +135,7 @@ def feed_forward(
 
 def routed(
     pairs: Tokens,
-    layers: int,
+    layers: float,
     sizes: BlockSizes,
     *,
     loaded: Quantity,

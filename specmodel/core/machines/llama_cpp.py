@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
+from msgspec.structs import replace
 
 from specmodel.core.base import records
 from specmodel.core.base.bounds import Day, Portion, Spread
@@ -122,7 +123,7 @@ def llama_cpp_kernels(hardware: HardwareProfile, table: LlamaCpp | None = None) 
     backend = backend_of(hardware)
     rates = known.backends[backend]
     generation = str(hardware.compute_capability or hardware.generation)
-    rows = {
+    rows: dict[tuple[str, str], float] = {
         (limit.kind, dtype): limit.rows
         for limit in known.limits
         if limit.backend == backend and (not limit.generations or generation in limit.generations)
@@ -138,8 +139,43 @@ def llama_cpp_kernels(hardware: HardwareProfile, table: LlamaCpp | None = None) 
         for of_kind, dtype in rows:
             if of_kind == kind and dtype not in own:
                 fits[kind][dtype] = _fit(kind, own["int4"], rates, hardware, rows[kind, dtype])
+    fits["host_experts"] = _of_host(known.backends["cpu"], hardware)
     told = {"version": known.version, "source": known.source, "date": known.date}
     return stack_kernels(LLAMA_CPP, records.build(FittedStack, told | fits, LLAMA_CPP))
+
+
+OFFLOADED = 32.0
+"""Tokens of a pass from which experts on the host are copied to the GPU: `ggml-backend.cpp`."""
+_HOPS, _HOST_EFFICIENCY = 2e-5, 0.75
+"""Time of the ways to the host and back for each kernel there [s], and which share of its memory's
+and of the link's peak they stream at [-]."""
+_LINK = 3.2e10
+"""Bandwidth of PCIe 4.0 with 16 lanes, where a profile has no link [B/s]."""
+
+
+def _of_host(cpu: OfBackend, hardware: HardwareProfile) -> dict[str, Any]:
+    """Return records of `KernelFit` by dtype for experts that the host keeps.
+
+    Passes of few tokens are computed there; for others the experts used are copied to the GPU.
+    """
+    host, gpu = hardware.usual_host_bytes_per_s, hardware.memory.peak_bytes_per_s
+    link = hardware.link.peak_bytes_per_s if hardware.link else min(_LINK, gpu)
+    found = {}
+    for dtype, rates in cpu.experts.items():
+        rates = replace(rates, vector_rows=OFFLOADED - 1)
+        own = _fit("experts", rates, cpu, hardware, None)
+        by_host = 2 * rates.vector_rate * hardware.host_cores
+        found[dtype] = own | {
+            "launch_time": _HOPS,
+            "memory_efficiency": min(_HOST_EFFICIENCY * link / gpu, 1.0),
+            "vector_memory_efficiency": min(_HOST_EFFICIENCY * host / gpu, 1.0),
+            "vector_compute_efficiency": by_host / hardware.peak_flops_per_s("bf16"),
+            "compute_efficiency": 0.3,
+            "sharpness": 2.0,
+        }
+        for other in _BY_DTYPE.get(dtype, ()):
+            found[other] = found[dtype]
+    return found
 
 
 def _fit(
