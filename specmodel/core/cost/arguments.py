@@ -56,7 +56,7 @@ class CommonArguments(TypedDict, total=False):
         Of sampling; 0, the default, takes the likeliest token, which costs less than drawing [-].
     host_expert_layers
         First layers of the target whose routed experts stay in the host's memory, as with
-        llama.cpp's ``--n-cpu-moe``; 0 by default [-].
+        llama.cpp's ``--n-cpu-moe``, or "all"; 0 by default [-].
     """
 
     host_speed: float | None
@@ -76,7 +76,7 @@ class CommonArguments(TypedDict, total=False):
     memory_utilization: float | None
     state_rollback: str | None
     temperature: float | None
-    host_expert_layers: int | None
+    host_expert_layers: int | str | None
 
 
 class ChoiceArguments(TypedDict, total=False):

@@ -155,6 +155,12 @@ def deployed_as_named(where: Where) -> Deployment:
     target = with_usual_cache(target, hardware, stack, {**what_ifs["target"], **dtypes})
     drafter = _drafter(given, target).run_by(engine.draft_model_first)
     settings = {name: _SETTINGS[name](name, given) for name in _SETTINGS.keys() & given.keys()}
+    if "host_expert_layers" in given:
+        is_all = given["host_expert_layers"] == "all"
+        of_experts = (
+            target.expert_layers if is_all else _degree("host_expert_layers", given, least=0)
+        )
+        settings["host_expert_layers"] = of_experts
     settings |= {} if "routing_correlation" in given else assumed_routing(target)
     return Deployment(
         target=target,
@@ -230,7 +236,6 @@ _SETTINGS: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
     **dict.fromkeys(DEGREES, _degree),
     "tree_width": partial(_degree, most=MAX_TOKENS_PER_SEQUENCE),
     "state_rollback": partial(_one_of, known=ROLLBACKS),
-    "host_expert_layers": partial(_degree, least=0),
 }
 """How settings of a deployment are read."""
 

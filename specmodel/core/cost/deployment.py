@@ -246,7 +246,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         multiples = self.code.padded_to(self.hardware.compute_capability)
         shared = self.decode_context_parallel
         in_node = self.hardware.link.num_gpus if self.hardware.link else 1
-        on_host = self.host_expert_layers and self.host_expert_layers / self._expert_layers
+        on_host = self.host_expert_layers and self.host_expert_layers / self.target.expert_layers
         return Layout(*degrees, in_node, self.data_parallel, multiples, shared, on_host)
 
     @cached_property
@@ -317,19 +317,14 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             expected = f"at most tensor_parallel = {self.tensor_parallel}"
             raise InputError("draft_tensor_parallel", self.draft_tensor_parallel, expected)
 
-    @property
-    def _expert_layers(self) -> int:
-        """Layers of the target with routed experts [-]."""
-        return sum(n for part, n in self.target.feed_forwards.items() if part.experts)
-
     def _check_host(self) -> None:
         """Refuse experts on the host that the model has not, or of an engine that keeps none."""
         layers = self.host_expert_layers
         if layers and self.stack != HOST_EXPERTS:
             expected = f"the engine {HOST_EXPERTS} with it, which alone keeps experts on the host"
             raise InputError("host_expert_layers", layers, expected)
-        if layers > self._expert_layers:
-            expected = f"at most {self._expert_layers}, the layers with routed experts"
+        if layers > self.target.expert_layers:
+            expected = f"at most {self.target.expert_layers}, the layers with routed experts"
             raise InputError("host_expert_layers", layers, f"{expected} of {self.target.name}")
 
     def _check_links(self) -> None:
