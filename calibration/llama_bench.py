@@ -1,8 +1,9 @@
 """Fit the kernels of llama.cpp by back end to published runs of llama-bench.
 
-Usage: python calibration/llama_bench.py [--write] [BACKEND ...]. Takes tables/llama_bench.csv and
-tables/machines_llama.csv; prints how far decoding without speculation, and passes of more tokens,
-are off on machines left out in turn; with --write, puts the fits of all rows into
+Usage: python calibration/llama_bench.py [--left-out] [--write] [BACKEND ...]. Takes
+tables/llama_bench.csv and tables/machines_llama.csv; prints how far decoding without speculation,
+and passes of more tokens, are off; with --left-out, on machines left out in turn, whose spread is
+then the one that --write puts beside the fits of all rows into
 specmodel/core/machines/data/llama_cpp.toml, whose limits stay.
 """
 
@@ -292,7 +293,7 @@ def judged(d: pd.DataFrame, backend: str, known: dict[str, float]) -> pd.DataFra
         own = rows.reset_index(drop=True)
         table = table_of(values, backend, kinds)
         parts.append(own.assign(predicted=predicted(works(own), table)))
-    return pd.concat(parts) if parts else d.assign(predicted=np.nan)
+    return pd.concat(parts, ignore_index=True)
 
 
 def told(d: pd.DataFrame) -> str:
@@ -321,9 +322,9 @@ def main(*arguments: str) -> None:
         kinds = sorted({n.split(".")[0] for n in values} - {"launch"}, reverse=True)
         table = table_of(values, backend, kinds)
         print(f"{backend}: {len(d)} rows of {d['machine'].nunique()} machines")
-        print("  fitted  ", told(d.assign(predicted=predicted(works(d), table))))
-        left = judged(d, backend, values)
-        print("  left out", told(left))
+        found = d.assign(predicted=predicted(works(d), table))
+        left = judged(d, backend, values) if "--left-out" in arguments else found
+        print("  left out" if left is not found else "  fitted  ", told(left))
         print("  ", {name: float(f"{value:.4g}") for name, value in values.items()})
         own = records.as_table(table.backends[backend])  # type: ignore[index]
         missed = (left["predicted"] / left["seconds"]).map(np.log)

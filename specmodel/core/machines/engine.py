@@ -221,6 +221,9 @@ class EngineProfile(Record, frozen=True, kw_only=True):
     attention_backend
         Kernels of attention that it was told to run, None for its own choice
         (`cost.attention.attention_walk`).
+    splits_lengths
+        Whether a pass takes equally many tokens of each sequence, so that a batch in which some
+        have a draft falls into several (`cost.splits`).
     split_tokens
         Most tokens of a sequence whose keys its Triton attention spreads over blocks of threads; of
         more, one block walks all keys of a head (`Deployment.walk` says where it runs). 8 in vLLM
@@ -272,6 +275,7 @@ class EngineProfile(Record, frozen=True, kw_only=True):
     all_reduces: Literal["sglang", "trtllm", "vllm"] | None = None
     runs_idle_drafter: bool = False
     attention_backend: AttentionBackend | None = None
+    splits_lengths: bool = False
     split_tokens: SplitTokens | None = None
     flash_split_tokens: SplitTokens | None = None
     graphs: Literal["vllm", "vllm-512", "sglang"] | None = None
