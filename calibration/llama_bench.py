@@ -65,6 +65,11 @@ KERNELS = "2025-08"
 """Before which builds had other kernels for passes of several tokens."""
 EXPERT_VECTORS = "2026-01-18"
 """From when on CUDA and Vulkan have vector kernels of experts for more tokens than one."""
+HEAD = """\
+# Kernels of llama.cpp by back end: limits as they stand in ggml-cuda.cu, mmvq.cu, mmq.cu,
+# ggml-vulkan.cpp and ggml-metal-ops.cpp of 0.7.0, and numbers that calibration/llama_bench.py and,
+# for CPUs, calibration/llama_cpp.py fitted.
+"""
 START: dict[str, tuple[float, float, float]] = {
     "memory": (0.7, 0.05, 1.0),
     "compute": (0.4, 0.001, 3.0),
@@ -313,6 +318,14 @@ def told(d: pd.DataFrame) -> str:
     return "; ".join(lines)
 
 
+def write(table: llama_cpp.LlamaCpp) -> None:
+    """Write the table that ships."""
+    table = replace(table, date=date.today().isoformat())
+    numbers = re.sub(r"= (\d\S*\d{4,}\S*)$", lambda m: f"= {float(m[1]):.4g}",
+                     records.toml_text(table), flags=re.MULTILINE)  # fmt: skip
+    write_text(RECORD, HEAD + numbers)
+
+
 def main(*arguments: str) -> None:
     chosen = [a for a in arguments if not a.startswith("-")] or ["cuda", "hip", "vulkan", "metal"]
     record: dict[str, Any] = records.as_table(llama_cpp.load_llama_cpp())
@@ -331,9 +344,7 @@ def main(*arguments: str) -> None:
         spread = missed.groupby(left["machine"]).mean().std()
         record["backends"][backend] = own | {"spread": float(spread), "num_points": len(d)}
     if "--write" in arguments:
-        record["date"] = date.today().isoformat()
-        text = records.toml_text(records.build(llama_cpp.LlamaCpp, record, "table"))
-        write_text(RECORD, text)
+        write(records.build(llama_cpp.LlamaCpp, record, "table"))
 
 
 if __name__ == "__main__":

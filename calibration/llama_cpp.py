@@ -17,10 +17,9 @@ import pandas as pd
 from msgspec.structs import replace
 from scipy.optimize import least_squares
 
-from llama_bench import RECORD, Passes, predicted
+from llama_bench import Passes, predicted, write
 from specmodel import deploy
 from specmodel.core.base import records
-from specmodel.core.base.files import write_text
 from specmodel.core.base.units import FloatArray
 from specmodel.core.cost.latency import step_times, target_pass
 from specmodel.core.layers.batch import SequenceGroup
@@ -183,7 +182,7 @@ def main() -> None:
         judge_server(path, hardware, table_of(values))
     if given.write:
         table = table_of(fit(d, hardware))
-        write_text(RECORD, records.toml_text(table))
+        write(table)
 
 
 if __name__ == "__main__":

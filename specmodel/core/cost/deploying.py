@@ -115,7 +115,8 @@ def deployed_as_named(where: Where) -> Deployment:
     hardware = _record(given.get("hardware"), HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{place}hardware", what_ifs["hardware"])
     are_of_gguf = (is_of_gguf(given.get(n), by_size=hardware.runs_gguf) for n in _ALL_DTYPES)
-    default = LLAMA_CPP if any(are_of_gguf) else DEFAULT_ENGINE
+    is_llama = any(are_of_gguf) or hardware.llama_cpp_backend == "metal"
+    default = LLAMA_CPP if is_llama else DEFAULT_ENGINE
     engine = _record(given.get("engine", default), EngineProfile, load_engine)
     engine = engine.with_changes(f"{place}engine", what_ifs["engine"])
     if "host_speed" in given:
