@@ -50,6 +50,7 @@ MODELS = {
     **dict.fromkeys(("qwen35 27B", "Qwen3.6-27B"), "qwen3.6-27b"),
     **dict.fromkeys(("gemma4 26B.A4B", "Gemma 4 26B-A4B MoE"), "gemma-4-26b-a4b"),
     "gemma4 31B": "gemma-4-31b",
+    "Gemma-4-12B": "gemma-4-12b",
     "deepseek2 16B": "deepseek-v2-lite",
     "glm4moe 106B.A12B": "glm-4.5-air",
     "lfm2moe 8B.A1B": "lfm2-8b-a1b",
@@ -59,6 +60,10 @@ UNKNOWN = ("Q1_0",)
 """Dtypes that no release has."""
 LIKE = ("int4", "q4_0", "int8", "bf16")
 """Classes of dtypes, in the order in which they stand in for one that no row has."""
+FIRST_PULL = 12000
+"""Likewise, by the pull requests of rows without a date."""
+Q6_K = "/pull/26079"
+"""A table whose files are not told; they are as large as Q6_K."""
 LONG, LONG_WEIGHT = 128, 0.2
 """Tokens of a pass beyond which it is no verify pass, and how much it weighs."""
 KERNELS = "2025-08"
@@ -128,7 +133,10 @@ def read(backend: str) -> pd.DataFrame:
     """Return the rows of a back end that say model, dtype and machine, each a pass."""
     d = pd.read_csv(TABLES / "llama_bench.csv", comment="#")
     notes = d["notes"].fillna("")
-    d = d[(d["backend"] == backend) & (d["gpus"] == 1) & ~notes.str.contains("inferred|fork")]
+    is_q6_k = d["source"].str.endswith(Q6_K)
+    d = d.assign(weight_type=d["weight_type"].where(~is_q6_k, "Q6_K"))
+    is_guess = notes.str.contains("inferred|fork") & ~is_q6_k
+    d = d[(d["backend"] == backend) & (d["gpus"] == 1) & ~is_guess]
     d = d[d["weight_type"].notna() & (d["model"].isin(MODELS) | (d["model"] == "llama 7B"))]
     d = d[~d["weight_type"].isin(UNKNOWN)]
     d = d.assign(dtype=[dtype_of(name) for name in d["weight_type"]])
@@ -145,7 +153,8 @@ def read(backend: str) -> pd.DataFrame:
         is_old=d["date"].fillna("2025").lt(EXPERT_VECTORS)
         | notes.loc[d.index].str.contains("before the pull request|master"),
     )
-    is_earlier = d["date"].lt(KERNELS) & (d["test"] != "tg")
+    pull = d["source"].str.extract(r"/pull/(\d+)")[0].astype(float)
+    is_earlier = (d["date"].lt(KERNELS) | pull.lt(FIRST_PULL)) & (d["test"] != "tg")
     d = d[~flags.str.contains("-ctk") & ~is_earlier]
     return d.assign(seconds=d["sequences"] * d["each"] / d["tok_s"]).reset_index(drop=True)
 

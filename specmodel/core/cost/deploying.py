@@ -44,6 +44,8 @@ GPU_DEGREES = DEGREES[:3]
 PART_DTYPES = ("attention_dtype", "mtp_dtype")
 """Dtypes of parts that follow the other weights unless told otherwise."""
 _ALL_DTYPES = (*DTYPES, *PART_DTYPES)
+_OF_FILE = ("embedding_dtype", "head_dtype", "mtp_dtype")
+"""Dtypes that follow the other weights in a GGUF file."""
 LOOKUP = ("lookup_time", "proposal_rate")
 ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 BACKENDS: tuple[AttentionBackend, ...] = get_args(AttentionBackend)
@@ -135,7 +137,7 @@ def deployed_as_named(where: Where) -> Deployment:
         engine = replace(engine, hides_host="none", shared_beside=(), graphs=None)
     dtypes = {name: check_dtype(name, given[name]) for name in _ALL_DTYPES if name in given}
     if engine.stack == LLAMA_CPP and "weight_dtype" in dtypes:  # of all matrices of a file
-        dtypes = dict.fromkeys(("embedding_dtype", "head_dtype"), dtypes["weight_dtype"]) | dtypes
+        dtypes = dict.fromkeys(_OF_FILE, dtypes["weight_dtype"]) | dtypes
     load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
     target = _record(given.get("target"), Architecture, load)
     if "attention_dtype" in dtypes:  # one for all layers
