@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from llama_bench import machine
 
+from llama_bench import machine
 from specmodel import deploy, load_architecture, predict
 from specmodel.core.base.dtypes import check_dtype
 from specmodel.core.cost.latency import target_pass
@@ -29,10 +29,7 @@ MACHINES = {
     "RX 7900 XT 20 GB": "rx_7900_xt",
     "RTX 2080 8 GB": "rtx_2080",
 }
-TARGETS = {
-    "Qwen2.5-Coder-32B-Instruct": "qwen3-32b",
-    "DeepSeek-Coder-V2-Lite": "deepseek-v2-lite",
-}
+TARGETS = {"Qwen2.5-Coder-32B-Instruct": "qwen3-32b", "DeepSeek-Coder-V2-Lite": "deepseek-v2-lite"}
 """Shapes that stand in for models that do not ship."""
 SMALL = "qwen3.5-0.8b"
 DRAFTERS = {
@@ -45,6 +42,8 @@ DRAFTERS = {
     "mtp-gemma-4-31B-it": "gemma-4-31b-it-assistant",
 }
 BACKENDS = {"rocm": "hip"}
+HOSTS = {"EPYC 7343": 204.8, "Ryzen 7 5800X": 51.2, "Ryzen 9 5900X": 51.2, "Core i9-10900X": 93.9}
+"""Bandwidth of all memory channels of a processor where a run does not say [GB/s]."""
 USUAL = {"rtx": "cuda", "gb": "cuda", "rx": "hip", "mi": "hip", "strix": "vulkan", "m": "metal"}
 """Back ends by how names of machines begin."""
 CONTEXT = 512
@@ -69,10 +68,15 @@ def is_dtype(name: Any) -> bool:
     return isinstance(name, str) and " " not in name and name.lower() != "mxfp4"
 
 
+def rows_of(path: Path) -> list[Any]:
+    """Return the rows of a table, whose columns are attributes."""
+    return [*pd.read_csv(path, comment="#").itertuples()]
+
+
 def speedups(path: Path) -> pd.DataFrame:
     """Return measured and predicted speedups of a table."""
     found = []
-    for row in pd.read_csv(path, comment="#").itertuples():
+    for row in rows_of(path):
         kind = row.drafter if row.drafter in DRAFTERS else row.draft_type
         own = {"tokens_per_step": row.tokens_per_step}
         if pd.isna(row.tokens_per_step):
@@ -104,10 +108,11 @@ def speedups(path: Path) -> pd.DataFrame:
 def of_host(path: Path) -> pd.DataFrame:
     """Return measured and predicted plain tokens a second with experts on the host."""
     found = []
-    for row in pd.read_csv(path, comment="#").itertuples():
+    for row in rows_of(path):
         told = where_of(row)
-        if not pd.isna(row.host_gb_per_s):
-            changes = {"host_bytes_per_s": float(row.host_gb_per_s) * 1e9}
+        of_host = HOSTS[row.host] if pd.isna(row.host_gb_per_s) else float(row.host_gb_per_s)
+        if of_host:
+            changes = {"host_bytes_per_s": of_host * 1e9}
             told["hardware"] = told["hardware"].with_changes("hardware", changes)
         layers: Any = row.n_cpu_moe if row.n_cpu_moe == "all" else int(row.n_cpu_moe)
         deployment = deploy(**told, host_expert_layers=layers)[0]
@@ -129,7 +134,8 @@ def main(*arguments: str) -> None:
             print(d.to_string())
     d = of_host(TABLES / "llama_host_experts.csv")
     error = (d["predicted"] / d["measured"] - 1).abs()
-    print(f"llama_host_experts: {(error < 0.25).sum()} of {len(d)} within 25 %, {error.median():.3f}")
+    within = f"{(error < 0.25).sum()} of {len(d)} within 25 %"
+    print(f"llama_host_experts: {within}, median error {error.median():.3f}")
     if "-v" in arguments:
         print(d.to_string())
 

@@ -58,14 +58,14 @@ def test_few_rows_take_the_rates_of_vector_kernels():
 
 
 def test_a_verify_pass_is_longer_by_a_jump_beyond_the_vector_kernels():
-    where = {"target": "qwen3-8b", "hardware": "rtx_5090", "weight_dtype": "q4_k_m"}
+    where = {"target": "qwen3-8b", "hardware": "strix_halo", "weight_dtype": "q4_k_m"}
     deployment, _ = deploy(**where)
-    group = SequenceGroup(batch_size=np.arange(1.0, 8.0), context_length=np.array(100.0))
+    group = SequenceGroup(batch_size=np.arange(1.0, 11.0), context_length=np.array(100.0))
     time = target_pass(deployment, group).total_time
     steps = np.diff(time) / time[:-1]
     assert deployment.engine.name == "llama.cpp"
-    assert steps.argmax() == 4  # from 5 tokens to 6, where matrix kernels begin
-    assert steps[5] < 0.05  # which take 7 as long as 6
+    assert steps.argmax() == 7  # from 8 tokens to 9, where matrix kernels begin
+    assert steps[8] < 0.05  # which take 10 as long as 9
 
 
 def test_the_drafter_reads_the_verified_batch_again():

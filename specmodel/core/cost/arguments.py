@@ -55,8 +55,8 @@ class CommonArguments(TypedDict, total=False):
     temperature
         Of sampling; 0, the default, takes the likeliest token, which costs less than drawing [-].
     host_expert_layers
-        First layers of the target whose routed experts stay in the host's memory, as with
-        llama.cpp's ``--n-cpu-moe``, or "all"; 0 by default [-].
+        First layers of the target whose routed experts stay in the host's memory under llama.cpp,
+        or "all"; 0 by default [-].
     """
 
     host_speed: float | None

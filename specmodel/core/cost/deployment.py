@@ -64,8 +64,9 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         GPUs that a draft model is cut over; if None, those of the target, as engines do, or as many
         of them as cut it evenly; a head follows the target [-].
     routing_correlation, popularity, memory_utilization, tree_width, state_rollback, temperature
-    host_expert_layers
         As in `specmodel.predict`; the correlation may be draws that broadcast with the points [-].
+    host_expert_layers
+        First layers whose routed experts the host keeps [-].
     routing_deviation
         Standard deviation of the correlation where that is assumed, 0 where it is known [-].
     popularity_spread

@@ -130,8 +130,8 @@ def split_by_length(
     `plain`, and each run of sequences with a draft carries the rest of it in a pass of its own.
     """
     B, rate = verified.batch_size, deployment.drafter.proposal_rate
-    tokens, chance = verified.tokens_per_sequence, verified.speculating_chance
-    runs, are_all = runs_of_proposing(B, rate), rate**B / chance
+    tokens, chance = verified.tokens_per_sequence, np.maximum(verified.speculating_chance, 1e-300)
+    runs, are_all = runs_of_proposing(B, rate), np.minimum(rate**B / chance, 1.0)
     rest = target_pass(
         deployment,
         SequenceGroup(
@@ -140,7 +140,7 @@ def split_by_length(
             tokens_per_sequence=np.maximum(tokens - 1, 1.0),
         ),
     )
-    passes = runs / chance * (tokens > 1)
+    passes = np.where(tokens > 1, runs / chance, 0.0)
     gpu = plain.gpu_time + passes * rest.gpu_time
     more = (1 - are_all) * (gpu - whole.gpu_time)
     host = (1 - are_all) * passes * rest.host_time
