@@ -100,7 +100,7 @@ def test_the_readme_is_short():
 
 
 def test_the_guide_has_thirteen_questions_that_open_with_what_why_and_cost():
-    assert len(GUIDE) == 14
+    assert len(GUIDE) == 15
     for page in GUIDE:
         title, _, first, *_ = (text := page.read_text(encoding="utf-8")).splitlines()
         assert title.startswith("# ")

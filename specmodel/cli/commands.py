@@ -32,8 +32,6 @@ _OTHER_OPTIONS = {
     **{flag(name): f"--set {name}=" for name in (*SETTABLE, *chain(*SETTABLE_OF.values()))},
 }
 """Our options by what engines and other tools call them."""
-_LLAMA = re.compile("--spec-|--draft-m|-md|-ngl|--n-gpu|--gpu-layers|--(n-)?cpu-moe|--cache-type")
-"""How options of llama.cpp begin."""
 
 _MARKED = re.compile(r"`([\w()]+)=?([^`]*)`")
 """An argument as errors name it for Python, with its value or without: ``acceptance='typical'``."""
@@ -177,7 +175,6 @@ def _no_option(error: click.NoSuchOption, words: Sequence[str]) -> str:
     called = {name: ours for name, ours in called.items() if ours.partition(" ")[0] in known}
     first = next((name for name in typed if name.startswith(error.option_name)), "")
     others = "".join(f" {name} is {ours}." for name, ours in called.items() if name != first)
-    others += " llama.cpp is not modelled: times would be vLLM's." * any(map(_LLAMA.match, typed))
     if first in called:
         return f"{error.message} It is {called[first]} here.{others}"
     if first in NAMES["elsewhere"] and "--target" in known:

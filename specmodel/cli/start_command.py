@@ -1,4 +1,4 @@
-"""Flags of a start command, as they stand there: vLLM's --speculative-config, SGLang's flags.
+"""Flags of a start command, as they stand there: vLLM's --speculative-config, those of others.
 
 They are taken for the drafter and its length, unless the command chooses the length, and for the
 engine where none is typed.
@@ -20,8 +20,11 @@ from specmodel.core.base.errors import InputError, given
 from specmodel.core.base.naming import is_local
 from specmodel.core.drafters.names import block_drafters, drafter_called, is_lookup, named_drafters
 
-_SGLANG = tuple(settings.TABLES["sglang"])
-FLAGS = ("speculative_config", *_SGLANG)
+_SGLANG, _LLAMA = tuple(settings.TABLES["sglang"]), tuple(settings.TABLES["llama"])
+FLAGS = ("speculative_config", *_SGLANG, *_LLAMA)
+_ENGINES = {"speculative_config": "vllm"} | dict.fromkeys(_SGLANG, "sglang")
+_ENGINES |= dict.fromkeys(_LLAMA, "llama.cpp")
+"""Engines by their flags."""
 _CUT_OVER = "draft_tensor_parallel_size"
 _OF_DRAFTER = {"quantization": "weight_dtype", "kv_cache_dtype": "kv_dtype"}
 """Keys of vLLM's configuration that are dtypes of the drafter."""
@@ -35,13 +38,17 @@ _NOT_MODELLED = (
     "xpress",
 )
 """Heads that are known by their letters alone."""
+_LLAMA_OPTIONS = {"parallel": "batch_size", "cache_type_k": "kv_dtype"}
+"""Options of ours by llama.cpp's that mean the same."""
 _MODELS = ("draft-model", "draft-simple", "standalone")
 """Methods whose model drafts by itself."""
 
 
 def start_flags() -> settings.Add:
     """Add the flags to a command with a drafter."""
-    return settings.options(settings.options_of("vllm", "sglang"), settings.changed(_filled))
+    return settings.options(
+        settings.options_of("vllm", "sglang", "llama"), settings.changed(_filled)
+    )
 
 
 def _filled(options: dict[str, Any]) -> dict[str, Any]:
@@ -52,11 +59,11 @@ def _filled(options: dict[str, Any]) -> dict[str, Any]:
     if not typed:
         return options
     first = next(iter(typed))
-    is_vllm = first == "speculative_config"
-    if is_vllm and len(typed) > 1:
-        expected = "flags of one engine: vLLM's --speculative-config or SGLang's"
+    engine = _ENGINES[first]
+    if any(_ENGINES[name] != engine for name in typed):
+        expected = "flags of one engine: vLLM's --speculative-config, SGLang's or llama.cpp's"
         raise InputError(first, ", ".join(typed), expected)
-    said = _of_vllm(typed[first]) if is_vllm else _of_sglang(typed)
+    said = _READERS[engine](typed)
     model, taken, set_too = (said.pop(name, ()) for name in ("draft_model", "taken", "changes"))
     said = _without_untaken(said, options)
     context = click.get_current_context()
@@ -69,8 +76,8 @@ def _filled(options: dict[str, Any]) -> dict[str, Any]:
     said |= {"taken": (*options["taken"], *taken)}
     said |= {"changes": (*options["changes"], *set_too)} if set_too else {}
     if "config_format" not in options and options["engine"] is None:  # else that of --for
-        said |= {"engine": "vllm" if is_vllm else "sglang"}
-    place = "speculative_config model" if is_vllm else "speculative_draft_model_path"
+        said |= {"engine": engine}
+    place = _PLACES[engine]
     return options | said | {"draft_model": model, "unnamed": "" if model else place}
 
 
@@ -87,8 +94,9 @@ def _without_untaken(said: Mapping[str, Any], options: Mapping[str, Any]) -> dic
     return {name: value for name, value in said.items() if name not in dropped}
 
 
-def _of_vllm(text: str) -> dict[str, Any]:
+def _of_vllm(typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return what vLLM's configuration says, as options, and the path of its draft model."""
+    text = typed["speculative_config"]
     told = {key.replace("-", "_"): value for key, value in _json(text).items()}
     method, model = (str(told.pop(key, "") or "") for key in ("method", "model"))
     if not method and not model:
@@ -169,6 +177,28 @@ def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
     return said
 
 
+def _of_llama(typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what llama.cpp's flags say, as options, and the path of the draft model."""
+    method, model = typed.get("spec_type", ""), typed.get("spec_draft_model", "")
+    said: dict[str, Any] = {"taken": ()}
+    if method or model:
+        said = _drafting(_drafter("spec_type", method or "draft-simple", model), model)
+    if "spec_draft_n_max" in typed:
+        said["draft_length"] = str(_length(typed["spec_draft_n_max"], "spec_draft_n_max"))
+    if p_min := typed.get("spec_draft_p_min"):
+        expected = "0: drafts that end where the drafter is unsure are not modelled"
+        raise InputError("spec_draft_p_min", p_min, expected)
+    said |= {ours: typed[name] for name, ours in _LLAMA_OPTIONS.items() if name in typed}
+    layers: Any = typed.get("n_cpu_moe")
+    if pattern := typed.get("override_tensor"):
+        if not re.fullmatch(r".*exps.*=CPU", pattern):
+            raise InputError("override_tensor", pattern, "exps=CPU: others are not modelled")
+        layers = "all"
+    layers = "all" if typed.get("cpu_moe") else layers
+    changes = () if layers is None else (f"host_expert_layers={layers}",)
+    return said | {"changes": changes}
+
+
 def _json(text: str) -> dict[str, Any]:
     """Return the object of a JSON text, or of a file with one."""
     from pathlib import Path
@@ -223,6 +253,15 @@ def _named_in(model: str) -> str:
     letters = [re.sub(r"-|(?<=[a-z])(?=\d)", "[-_]?", word) for word in words]
     found = re.findall(rf"(?<![a-z])(?:{'|'.join(letters)})(?![a-z0-9])", model.lower())
     return (found and drafter_called(found[-1])) or ""
+
+
+_READERS = {"vllm": _of_vllm, "sglang": _of_sglang, "llama.cpp": _of_llama}
+_PLACES = {
+    "vllm": "speculative_config model",
+    "sglang": "speculative_draft_model_path",
+    "llama.cpp": "spec_draft_model",
+}
+"""Where each engine's start command names a draft model."""
 
 
 def _length(value: Any, argument: str, least: int = 0) -> int:

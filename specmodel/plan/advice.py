@@ -17,6 +17,7 @@ from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.layouts import layouts_of
 from specmodel.core.drafters.by_name import drafter_kind
 from specmodel.core.drafters.published import is_in_checkpoint
+from specmodel.core.machines.llama_cpp import LLAMA_CPP
 from specmodel.core.prediction.best import ALIKE
 from specmodel.core.prediction.cautions import is_modelled
 from specmodel.core.prediction.gains import Gain
@@ -177,11 +178,10 @@ def start_options(prediction: Prediction, length: int, most: int | None = None) 
     """Return an engine's start options for a draft length, and the program that takes them.
 
     DRAFTER stands for a path that was not given; `most` requests run, as many as the engine lets if
-    None. Both are empty for trees, as options are of chains, and for engines that are not modelled
-    or take none.
+    None. Both are empty for trees, as options are of chains, and for engines that take none.
     """
     d = prediction.deployment
-    if not length or d.tree_width > 1 or d.engine.stands_for:
+    if not length or d.tree_width > 1:
         return "", ""
     modules, kind = max(len(d.drafter.parts), 1), drafter_kind(d.drafter, d.target)
     path: str | None = prediction.case.where.head if prediction.case else ""
@@ -205,6 +205,8 @@ def requests_option(prediction: Prediction, most: int | None = None) -> str:
 
     SGLang runs 48 requests with any drafter where `--max-running-requests` is not given.
     """
+    if prediction.deployment.stack == LLAMA_CPP:
+        return f" -np {most or int(prediction.batch_size.max())}"
     config = config_format(format_of_engine(prediction.deployment.engine))
     asked = int(prediction.batch_size.max())
     requests = most or (asked if 0 < config.drafting_requests < asked else 0)

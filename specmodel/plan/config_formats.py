@@ -159,6 +159,10 @@ def one_length(
         return f"--speculative-config '{{{fields}}}'", "vllm serve"
     if engine == "sglang" and drafter in CONFIG_FORMATS["sglang"].drafters:
         return _sglang_options(length, drafter, path), "sglang.launch_server"
+    if engine == "llama.cpp" and drafter in _LLAMA_TYPES:
+        file = path or ("" if drafter == "mtp" or is_lookup(drafter) else "DRAFTER")
+        model = f" --spec-draft-model {file}" if file else ""
+        return f"--spec-type {_LLAMA_TYPES[drafter]}{model} --spec-draft-n-max {length}", _SERVER
     if engine == "trtllm" and drafter in _TENSORRT_LLM:
         fields = _TENSORRT_LLM[drafter].format(length).replace("DRAFTER", path or "DRAFTER")
         return f"speculative_config: {{decoding_type: {fields}}}", "the YAML of trtllm-serve"
@@ -222,6 +226,7 @@ def _fill(opening: str, entries: list[str], closing: str) -> str:
 
 _ROWS = toml_tables(Path(__file__).parent / "data/config_formats.toml")
 _VLLM_METHODS, _TENSORRT_LLM = _ROWS["methods"], _ROWS["decoding_types"]
+_LLAMA_TYPES, _SERVER = _ROWS["spec_types"], "llama-server"
 _OF_STACKS = {"trtllm": "tensorrt-llm"}
 """Formats of stacks that go by another name."""
 

@@ -14,7 +14,7 @@ are equal, it gives ``2^(1/8)`` of the textbook's time, 9 % more."""
 
 _BENDING = (
     *("group_time", "tile_rows", "tile_width", "reread_rows", "result_terms"),
-    *("ramp_time", "depth_time"),
+    *("ramp_time", "depth_time", "vector_rows", "vector_rereads"),
 )
 
 Value: TypeAlias = FloatArray | float
@@ -63,6 +63,12 @@ class KernelParameters(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         A product whose results each sum over d terms takes at least
         ``depth_time d / (1 + d / depth_limit)``: a kernel walks the depth step by step, however
         small the product; kernels that cut it into parts walk at most `depth_limit` [s] [-].
+    vector_rows, vector_memory_efficiency, vector_compute_efficiency
+        Up to so many rows other kernels run, which multiply a matrix with one vector after another,
+        and their shares of both peaks [-].
+    vector_rereads
+        Which share of the matrices that rows have in common these read anew for each row: experts,
+        which they do not group by [-].
     """
 
     launch_time: Value = 0.0
@@ -79,6 +85,10 @@ class KernelParameters(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     ramp_time: Value = 0.0
     depth_time: Value = 0.0
     depth_limit: Value = 1e9
+    vector_rows: Value = 0.0
+    vector_memory_efficiency: Value = 1.0
+    vector_compute_efficiency: Value = 1.0
+    vector_rereads: Value = 0.0
 
     @cached_property
     def bends(self) -> frozenset[str]:
@@ -136,6 +146,30 @@ class KernelParameters(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             return seconds
         ramp = kernels * self.ramp_time
         return seconds * (1 + ramp / (seconds + (ramp + _TINY)))
+
+    def streamed(self, moved: Value, peak: Value, rows: Value, spread: Value) -> Value:
+        """Return the time of reads [s] of bytes [B] at a peak rate [B/s].
+
+        The `rows` are divided among `spread` matrices.
+        """
+        seconds = moved / (self.memory_efficiency * peak)
+        if "vector_rows" not in self.bends:
+            return seconds
+        few = np.minimum(rows, self.vector_rows) / np.maximum(spread, _FEWEST)
+        again = self.vector_rereads * np.maximum(few - 1, 0.0)
+        by_vectors = moved * (1 + again) / (self.vector_memory_efficiency * peak)
+        return np.where(rows <= self.vector_rows, by_vectors, seconds)
+
+    def computed(self, flop: Value, peak: Value, rows: Value, spread: Value) -> Value:
+        """Return the time of arithmetic [s] on FLOPs [FLOP] at a peak rate [FLOP/s].
+
+        The `rows` are divided among `spread` matrices.
+        """
+        seconds = self.tiled_arithmetic(flop / (self.compute_efficiency * peak), rows, spread)
+        if "vector_rows" not in self.bends:
+            return seconds
+        few = flop / (self.vector_compute_efficiency * peak)
+        return np.where(rows <= self.vector_rows, few, seconds)
 
     def walked(self, seconds: Value, depth: Value, kernels: Value) -> Value:
         """Return the time of reads that stream in `seconds` while kernels walk their depths [s].

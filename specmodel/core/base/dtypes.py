@@ -10,6 +10,9 @@ from specmodel.core.base.files import toml_tables
 Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
 """Dtypes of arithmetic."""
 
+_TABLES: dict[str, dict[str, Any]] = toml_tables(Path(__file__).parent / "data/dtypes.toml")
+_OF_GGUF: dict[str, float] = _TABLES["gguf_bits"]
+
 BYTES_PER_ELEMENT: dict[str, float] = {
     "fp32": 4.0,
     "bf16": 2.0,
@@ -23,6 +26,7 @@ BYTES_PER_ELEMENT: dict[str, float] = {
     "mxfp4": 4.25 / 8,
     "int4": (4 + 20 / 128) / 8,
     **{f"int4_g{size}": (4 + 16 / size) / 8 for size in (128, 64, 32, 16)},
+    **{name: bits / 8 for name, bits in _OF_GGUF.items()},
 }
 """Size of one element with its share of the scales [B]: fp4 (NVFP4) has 8 bits for each 16
 elements, mxfp4 and mxfp8 8 for each 32, int4 16 and a 4-bit zero point for each 128; int4_g128
@@ -32,6 +36,7 @@ out."""
 
 _GROUPED = {name: name.partition("_g")[0] for name in BYTES_PER_ELEMENT if "_g" in name}
 _KERNELS = {"fp8_block": "fp8", "mxfp8": "fp8", **_GROUPED}
+_KERNELS |= {name: "int8" if bits > 8 else "int4" for name, bits in _OF_GGUF.items()}
 """Dtypes that differ from another one only in how many elements share a scale, and that one."""
 
 _WITH_FP8 = {"mxfp4": "mxfp4_fp8", "int4": "int4_fp8"}
@@ -47,9 +52,7 @@ else:
     """Dtypes that fits are named by: of weights or caches, with 8 bits of activations where others
     are usual."""
 
-_TABLES: dict[str, dict[str, Any]] = toml_tables(Path(__file__).parent / "data/dtypes.toml")
-_OF_GGUF: dict[str, str] = _TABLES["gguf"]
-_OTHER_NAMES: dict[str, str] = _TABLES["other_names"] | _OF_GGUF
+_OTHER_NAMES: dict[str, str] = _TABLES["other_names"] | _TABLES["gguf_names"]
 _MET_BY: dict[str, list[str]] = _TABLES["met_by"]
 NEXT_WIDER: dict[str, list[str]] = _TABLES["next_wider"]
 """What a GPU that has no peak for a dtype computes in, first the narrowest."""
@@ -88,8 +91,9 @@ def check_dtype(argument: str, dtype: object) -> str:
     is_of_activations = argument == "activation_dtype"
     groups = {"mxfp4", *_KERNELS} if is_of_activations else set()
     known = [name for name in BYTES_PER_ELEMENT if name not in groups]
-    told = ", ".join("nvfp4 (fp4)" if name == "fp4" else name for name in known)
-    name = dtype.lower().replace("-", "_") if isinstance(dtype, str) else ""
+    plain = (name for name in known if name not in _OF_GGUF)
+    told = ", ".join("nvfp4 (fp4)" if name == "fp4" else name for name in plain)
+    name = _spelled(dtype)
     ours = _OTHER_NAMES.get(name, name)
     ours = kernel_dtype(ours) if is_of_activations else ours
     if ours in known:
@@ -97,9 +101,20 @@ def check_dtype(argument: str, dtype: object) -> str:
     raise InputError(argument, dtype, f"one of {told}; of GGUF's {', '.join(_OF_GGUF)}")
 
 
+def _spelled(dtype: object) -> str:
+    """Return a dtype as names here are spelled: Unsloth's UD-Q4_K_XL as q4_k_xl."""
+    name = dtype.lower().replace("-", "_") if isinstance(dtype, str) else ""
+    return name.removeprefix("ud_")
+
+
+_SIZES_OF_GGUF = ("int4_g32", "int8_g32")
+"""Dtypes that are as large as q4_0 and q8_0, and that no engine but llama.cpp has on some GPUs."""
+
+
 def is_of_gguf(dtype: object, *, by_size: bool) -> bool:
     """Tell whether a dtype is named as llama.cpp does, or `by_size` is of the size of one there."""
-    return str(dtype).lower() in (*_OF_GGUF, *(_OF_GGUF.values() if by_size else ()))
+    names = _OF_GGUF.keys() | _TABLES["gguf_names"].keys()
+    return _spelled(dtype) in (names | {*_SIZES_OF_GGUF} if by_size else names)
 
 
 def check_activations(argument: str, activations: str, weights: str) -> None:

@@ -54,6 +54,9 @@ class CommonArguments(TypedDict, total=False):
         each verified token, or "replay", one state and records of tokens are kept.
     temperature
         Of sampling; 0, the default, takes the likeliest token, which costs less than drawing [-].
+    host_expert_layers
+        First layers of the target whose routed experts stay in the host's memory under llama.cpp,
+        or "all"; 0 by default [-].
     """
 
     host_speed: float | None
@@ -73,6 +76,7 @@ class CommonArguments(TypedDict, total=False):
     memory_utilization: float | None
     state_rollback: str | None
     temperature: float | None
+    host_expert_layers: int | str | None
 
 
 class ChoiceArguments(TypedDict, total=False):

@@ -35,6 +35,7 @@ from specmodel.core.machines.engine import (
 )
 from specmodel.core.machines.fallbacks import choose_kernels
 from specmodel.core.machines.hardware import HardwareProfile, load_hardware
+from specmodel.core.machines.llama_cpp import LLAMA_CPP, llama_cpp_kernels
 from specmodel.core.models.architecture import Architecture, load_architecture
 
 DEGREES = ("tensor_parallel", "data_parallel", "expert_parallel", "draft_tensor_parallel")
@@ -43,6 +44,8 @@ GPU_DEGREES = DEGREES[:3]
 PART_DTYPES = ("attention_dtype", "mtp_dtype")
 """Dtypes of parts that follow the other weights unless told otherwise."""
 _ALL_DTYPES = (*DTYPES, *PART_DTYPES)
+_OF_FILE = ("embedding_dtype", "head_dtype", "mtp_dtype")
+"""Dtypes that follow the other weights in a GGUF file."""
 LOOKUP = ("lookup_time", "proposal_rate")
 ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 BACKENDS: tuple[AttentionBackend, ...] = get_args(AttentionBackend)
@@ -111,7 +114,12 @@ def deployed_as_named(where: Where) -> Deployment:
     what_ifs = where.what_ifs
     given: Mapping[str, Any] = where.named
     place = "changes " if where.changes else ""
-    engine = _record(given.get("engine", DEFAULT_ENGINE), EngineProfile, load_engine)
+    hardware = _record(given.get("hardware"), HardwareProfile, load_hardware)
+    hardware = hardware.with_changes(f"{place}hardware", what_ifs["hardware"])
+    are_of_gguf = (is_of_gguf(given.get(n), by_size=hardware.runs_gguf) for n in _ALL_DTYPES)
+    is_llama = any(are_of_gguf) or hardware.llama_cpp_backend == "metal"
+    default = LLAMA_CPP if is_llama else DEFAULT_ENGINE
+    engine = _record(given.get("engine", default), EngineProfile, load_engine)
     engine = engine.with_changes(f"{place}engine", what_ifs["engine"])
     if "host_speed" in given:
         engine = engine.on_host(_single("host_speed", given))
@@ -123,23 +131,25 @@ def deployed_as_named(where: Where) -> Deployment:
         one = () if is_list else _degree("graph_limit", given, LARGEST_GRAPH, least=0)
         engine = engine.with_graphs_of(sizes if is_list else one)
     engine = engine.told_to({name: _is_on(name, given) for name in SWITCHES if name in given})
-    hardware = _record(given.get("hardware"), HardwareProfile, load_hardware)
-    hardware = hardware.with_changes(f"{place}hardware", what_ifs["hardware"])
     if engine.is_of_mean_host and "host_speed" not in given:
         engine = replace(engine, host_speed=engine.host_speed * hardware.host_speed)
     if hardware.kind == "cpu":  # its host computes itself: no second stream, no graphs
         engine = replace(engine, hides_host="none", shared_beside=(), graphs=None)
-    are_of_gguf = (is_of_gguf(given.get(n), by_size=hardware.runs_gguf) for n in _ALL_DTYPES)
-    if "engine" not in given and any(are_of_gguf):
-        engine = replace(engine, stands_for="llama.cpp")
     dtypes = {name: check_dtype(name, given[name]) for name in _ALL_DTYPES if name in given}
+    if engine.stack == LLAMA_CPP and "weight_dtype" in dtypes:  # of all matrices of a file
+        dtypes = dict.fromkeys(_OF_FILE, dtypes["weight_dtype"]) | dtypes
     load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
     target = _record(given.get("target"), Architecture, load)
     if "attention_dtype" in dtypes:  # one for all layers
         layers = (replace(group, mixer_dtype=None, output_dtype=None) for group in target.layers)
         target = replace(target, layers=tuple(layers))
     target = target.with_changes(f"{place}target", {**what_ifs["target"], **dtypes})
-    kernels = choose_kernels(hardware, given.get("stack"), hardware.measured_stack or engine.stack)
+    named = given.get("stack", engine.stack if engine.stack == LLAMA_CPP else None)
+    kernels = (
+        llama_cpp_kernels(hardware)
+        if named == LLAMA_CPP
+        else choose_kernels(hardware, named, hardware.measured_stack or engine.stack)
+    )
     stack = engine.stack or kernels.stack
     timed = hardware.link.all_reduce if hardware.link else {}
     if {engine.all_reduces, kernels.link_stack} <= timed.keys():
@@ -148,6 +158,12 @@ def deployed_as_named(where: Where) -> Deployment:
     target = with_usual_cache(target, hardware, stack, {**what_ifs["target"], **dtypes})
     drafter = _drafter(given, target).run_by(engine.draft_model_first)
     settings = {name: _SETTINGS[name](name, given) for name in _SETTINGS.keys() & given.keys()}
+    if "host_expert_layers" in given:
+        is_all = given["host_expert_layers"] == "all"
+        of_experts = (
+            target.expert_layers if is_all else _degree("host_expert_layers", given, least=0)
+        )
+        settings["host_expert_layers"] = of_experts
     settings |= {} if "routing_correlation" in given else assumed_routing(target)
     return Deployment(
         target=target,

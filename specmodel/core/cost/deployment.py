@@ -29,6 +29,9 @@ PREFILLS_FIRST = "sglang"
 _STATE_SLOTS: dict[str, Slots] = {"sglang": "scratch"}
 """What engines reserve of recurrent states, by stack; other stacks are taken to do as vLLM does."""
 
+HOST_EXPERTS = "llama.cpp"
+"""Stack of the engine that may keep routed experts on the host."""
+
 NO_DRAFTER = Drafter(name="none")
 """Nothing drafts: every step is a decode step."""
 
@@ -62,6 +65,8 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         of them as cut it evenly; a head follows the target [-].
     routing_correlation, popularity, memory_utilization, tree_width, state_rollback, temperature
         As in `specmodel.predict`; the correlation may be draws that broadcast with the points [-].
+    host_expert_layers
+        First layers whose routed experts the host keeps [-].
     routing_deviation
         Standard deviation of the correlation where that is assumed, 0 where it is known [-].
     popularity_spread
@@ -88,6 +93,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     tree_width: int = 1
     state_rollback: Rollback = "native"
     temperature: float = 0.0
+    host_expert_layers: int = 0
 
     def __post_init__(self) -> None:
         if self.data_parallel is not None:
@@ -104,6 +110,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             check_popularity(self.popularity, experts, chosen)
         self._check_links()
         self._check_drafter()
+        self._check_host()
         _ = self.wider_dtypes, self.graph_limit  # which refuse what does not do
 
     @cached_property
@@ -240,12 +247,13 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         multiples = self.code.padded_to(self.hardware.compute_capability)
         shared = self.decode_context_parallel
         in_node = self.hardware.link.num_gpus if self.hardware.link else 1
-        return Layout(*degrees, in_node, self.data_parallel, multiples, shared)
+        on_host = self.host_expert_layers and self.host_expert_layers / self.target.expert_layers
+        return Layout(*degrees, in_node, self.data_parallel, multiples, shared, on_host)
 
     @cached_property
     def draft_layout(self) -> Layout:
         """How the drafter is spread over GPUs."""
-        layout, shared = self.layout, self.decode_context_parallel
+        layout, shared = replace(self.layout, host_share=0.0), self.decode_context_parallel
         if not self.drafter.is_head:
             degree = self.draft_tensor_parallel or self._draft_cut
             own = Layout(degree, 1, layout.gpus_per_node, layout.replicas)
@@ -309,6 +317,16 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         if (self.draft_tensor_parallel or 1) > self.tensor_parallel:
             expected = f"at most tensor_parallel = {self.tensor_parallel}"
             raise InputError("draft_tensor_parallel", self.draft_tensor_parallel, expected)
+
+    def _check_host(self) -> None:
+        """Refuse experts on the host that the model has not, or of an engine that keeps none."""
+        layers = self.host_expert_layers
+        if layers and self.stack != HOST_EXPERTS:
+            expected = f"the engine {HOST_EXPERTS} with it, which alone keeps experts on the host"
+            raise InputError("host_expert_layers", layers, expected)
+        if layers > self.target.expert_layers:
+            expected = f"at most {self.target.expert_layers}, the layers with routed experts"
+            raise InputError("host_expert_layers", layers, f"{expected} of {self.target.name}")
 
     def _check_links(self) -> None:
         """Refuse degrees by which GPUs exchange messages that nothing carries."""

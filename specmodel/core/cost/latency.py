@@ -18,6 +18,7 @@ from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.forward import pass_components
 from specmodel.core.cost.passes import PassTime
 from specmodel.core.cost.programs import Only, PassProgram
+from specmodel.core.cost.splits import runs_of_proposing
 from specmodel.core.cost.steps import DraftTime, Step, StepTimes, step_of
 from specmodel.core.drafters.passes import DraftPasses, Part
 from specmodel.core.layers.batch import Layout, Routing, SequenceGroup, carried_by
@@ -86,6 +87,8 @@ def step_times(
     forward = known.plain_pass if known else decode_pass(d, plain, B, only)
     is_tree = (gamma > 0) & ((verify_tokens != gamma + 1) | (deployment.tree_width > 1))
     speculating = decode_pass(d, verified, B * tokens, only)
+    if d.engine.splits_lengths and drafter.proposal_rate < 1:
+        speculating = split_by_length(d, forward, speculating, verified)
     is_idle, parts = gamma == 0, [*drafter.passes(gamma, verify_tokens)]
     if d.runs_idle_drafter and is_idle.any():
         parts.append(replace(drafter.idle_pass, count=np.asarray(is_idle, dtype=float)))
@@ -116,6 +119,32 @@ def step_times(
         runs_idle_drafter=d.runs_idle_drafter,
     )
     return step_of(forward, speculating, tuple(drafting), step, d.engine_seconds)
+
+
+def split_by_length(
+    deployment: Deployment, plain: PassTime, whole: PassTime, verified: SequenceGroup
+) -> PassTime:
+    """Return the passes over a batch in which some sequences have a draft.
+
+    Unless all of them have one, which `whole` takes at once, all carry a token in a pass as long as
+    `plain`, and each run of sequences with a draft carries the rest of it in a pass of its own.
+    """
+    B, rate = verified.batch_size, deployment.drafter.proposal_rate
+    tokens, chance = verified.tokens_per_sequence, np.maximum(verified.speculating_chance, 1e-300)
+    runs, are_all = runs_of_proposing(B, rate), np.minimum(rate**B / chance, 1.0)
+    rest = target_pass(
+        deployment,
+        SequenceGroup(
+            batch_size=B * rate / runs,
+            context_length=verified.context_length + 1,
+            tokens_per_sequence=np.maximum(tokens - 1, 1.0),
+        ),
+    )
+    passes = np.where(tokens > 1, runs / chance, 0.0)
+    gpu = plain.gpu_time + passes * rest.gpu_time
+    more = (1 - are_all) * (gpu - whole.gpu_time)
+    host = (1 - are_all) * passes * rest.host_time
+    return replace(whole, beside=whole.beside + more, host_time=whole.host_time + host)
 
 
 LAUNCHES_OF_PIECES = 4.0

@@ -331,6 +331,8 @@ def kernels_taken(
     """Return the parameters of the kernels that do a component, and the dtype of its arithmetic."""
     dtypes = part.kind, part.stored_dtype, part.dtype
     taken, arithmetic = kernels.parameters(*dtypes), kernels.arithmetic(*dtypes)
+    if taken.vector_rows and part.rows_per_token != 1:
+        taken = replace(taken, vector_rows=taken.vector_rows * part.rows_per_token)
     if walk := part.walk:
         per_s = walk.bytes_per_s + walk.bytes_per_flop * hardware.peak_flops_per_s(arithmetic)
         taken = replace(taken, depth_time=1 / per_s, depth_limit=np.inf)
@@ -383,11 +385,11 @@ def time_on_gpu(
         streamed = streamed + part.activation_bytes
     else:
         activation_time = part.activation_bytes / (k.activation_efficiency * bytes_per_s)
-    reading = streamed / (k.memory_efficiency * bytes_per_s)
+    reading = k.streamed(streamed, bytes_per_s, part.rows, part.spread)
     streaming = k.walked(k.ramped(reading, part.kernels), part.depth, part.kernels)
     flop = k.with_results(part.flop, part.depth, part.kernels)
-    computed = flop / (k.compute_efficiency * flops_per_s)
-    computed = k.tiled_arithmetic(computed, part.rows, part.spread) + part.groups * k.group_time
+    computed = k.computed(flop, flops_per_s, part.rows, part.spread)
+    computed = computed + part.groups * k.group_time
     computed, streaming = np.asarray(computed), np.asarray(streaming)
     return ComponentTime(
         compute_time=computed,

@@ -51,8 +51,8 @@ _MOVED = frozenset(_QUANTITIES) - {"kernels", "rows", "spread", "width"}
 _USED_WITH = {
     "groups": {"group_time"},
     "depth": {"depth_time", "result_terms"},
-    "rows": {"tile_rows", "reread_rows"},
-    "spread": {"tile_rows", "reread_rows"},
+    "rows": {"tile_rows", "reread_rows", "vector_rows"},
+    "spread": {"tile_rows", "reread_rows", "vector_rereads"},
     "width": {"tile_width"},
 }
 """Those that no time depends on where these parameters of the kernels are 0."""

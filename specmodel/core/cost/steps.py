@@ -232,6 +232,7 @@ def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
         growth["communication"] = growth["communication"] + new.link_time - old.link_time
         growth["overhead"] = growth["overhead"] + new.launch_time - old.launch_time
     growth["overhead"] = growth["overhead"] + (after.host_time - before.host_time)
+    growth["bandwidth"] = growth["bandwidth"] + (after.beside - before.beside)
     return growth
 
 

@@ -88,10 +88,28 @@ def next_and_verified_first(model: Architecture, gamma: FloatArray, drafted: Flo
     return replace(first, tokens_per_sequence=drafted + 2), rest
 
 
+READ_AGAIN = "read again"
+"""What engines do whose drafters read the verified tokens in a pass of its own."""
+
+
+def read_again(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
+    """Return a pass over the `drafted` + 1 tokens just verified, then one for each drafted token.
+
+    llama.cpp 0.7.0 (``common_speculative_impl_draft_*``): the pass fills the drafter's cache, and
+    its logits are not used.
+    """
+    first = np.minimum(gamma, 1.0)
+    return (
+        DraftPasses(model, drafted + 1, first, np.zeros(()), "draft pass that reads again"),
+        DraftPasses(model, _width(gamma, drafted), gamma),
+    )
+
+
 MODEL_RULES: dict[str, Rule] = {
     "one token": one_at_a_time,
     "verified": verified_first,
     "verified and next": next_and_verified_first,
+    READ_AGAIN: read_again,
 }
 """What engines give a draft model first in a step. The last token alone costs a small model as much
 until batches are large, and an MoE less."""
@@ -277,7 +295,8 @@ class Drafter(Struct, frozen=True, kw_only=True, dict=True):
 
     def run_by(self, first: str) -> "Drafter":
         """Return the drafter for an engine whose draft models start with the tokens `first`."""
-        if self.is_head or self.is_lookup or self.is_chain:
+        is_one_by_one = self.drafting in ("head", "model")
+        if not is_one_by_one or (self.is_head and first != READ_AGAIN):
             return self
         return replace(self, parts=tuple((model, MODEL_RULES[first]) for model, _ in self.parts))
 

@@ -46,6 +46,8 @@ class Layout(Struct, frozen=True):
         What the engine pads the model's width and that of a slice to in experts of mxfp4 [-].
     decode_context_parallel
         How many of the GPUs that cut matrices share the tokens of each sequence in the cache [-].
+    host_share
+        Share of the layers whose routed experts are kept on the host [-].
     """
 
     tensor_parallel: int = 1
@@ -54,6 +56,7 @@ class Layout(Struct, frozen=True):
     data_parallel: int | None = None
     mxfp4_multiples: tuple[int, int] = (1, 1)
     decode_context_parallel: int = 1
+    host_share: float = 0.0
 
     @property
     def replicas(self) -> int:

@@ -26,7 +26,7 @@ class Tokens(NamedTuple):
 
 def linear(
     tokens: Pass | Tokens,
-    layers: int,
+    layers: float,
     *,
     weights: Quantity,
     values: Quantity,
@@ -117,7 +117,7 @@ class BlockSizes(NamedTuple):
 
 
 def feed_forward(
-    tokens: Pass | Tokens, layers: int, sizes: BlockSizes, dtype: str, value_bytes: float
+    tokens: Pass | Tokens, layers: float, sizes: BlockSizes, dtype: str, value_bytes: float
 ) -> Work:
     """Return the work of the matrices of feed-forward blocks; gate and up are one product."""
     hidden_size, width, matrices = sizes
@@ -135,7 +135,7 @@ def feed_forward(
 
 def routed(
     pairs: Tokens,
-    layers: int,
+    layers: float,
     sizes: BlockSizes,
     *,
     loaded: Quantity,
@@ -159,6 +159,7 @@ def routed(
         weight_bytes=loaded * block.weight_bytes,
         activation_bytes=block.activation_bytes + acted + moved,
         spread=loaded,
+        rows_per_token=experts_per_token,
         groups=layers * loaded,
         depth=layers * experts,
         width=sizes.width,

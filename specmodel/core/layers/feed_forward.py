@@ -146,6 +146,7 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
             sizes = zip((width, sliced), layout.mxfp4_multiples, strict=True)
             width, sliced = (ceil(size / multiple) * multiple for size, multiple in sizes)
         routed = self.num_experts / layout.expert_parallel * (2 + self.is_gated) * width * sliced
+        routed *= 1 - layout.host_share
         return (
             routed * BYTES_PER_ELEMENT[stream.expert_dtype]
             + self.shared_parameters(h) / n * BYTES_PER_ELEMENT[stream.weight_dtype]
@@ -185,7 +186,12 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         found = {"router": self._router(run, layers)}
         if self.latent_size:
             found["latent_projections"] = self._latents(run, layers)
-        found["routed_experts"] = self._routed(run, layers)
+        on_host = run.layout.host_share
+        if on_host < 1:
+            found["routed_experts"] = self._routed(run, layers * (1 - on_host))
+        if on_host:
+            own = self._routed(run, layers * on_host)
+            found["host_experts"] = replace(own, kind="host_experts")
         if self.num_zero_experts:
             # Tokens are scaled, then added to what others made. vLLM 0.33
             # (``zero_expert_router.py``) then lets expert 0 compute these choices in vain. That is
@@ -287,7 +293,7 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
             dtype=run.stream.outer_dtype,
         )
 
-    def _routed(self, run: Pass, layers: int) -> Work:
+    def _routed(self, run: Pass, layers: float) -> Work:
         """Return the work of routed experts, with bringing tokens to them and back."""
         layout, stream, k = run.layout, run.stream.expert_stream, self.mean_experts_per_token
         active, pairs = Form({active_experts_of(self): 1.0}), run.everything.num_tokens * k

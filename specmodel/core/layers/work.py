@@ -66,6 +66,8 @@ class Work(Struct, frozen=True, kw_only=True, eq=False):
     rows, spread, width
         Rows that matrices are multiplied with, equal matrices that these are spread over, such as
         experts, and the narrow side of one, which tiles pad; infinite ones pad nothing [-].
+    rows_per_token
+        Rows that a token of the pass makes, of routed experts as many as it uses [-].
     kind, memory_cause
         Kernels that do it, one of `kinds.KINDS`, and which of `CAUSES` to name when its traffic
         makes a pass longer.
@@ -95,6 +97,7 @@ class Work(Struct, frozen=True, kw_only=True, eq=False):
     walk: Walk | None = None
     rows: Quantity = np.inf
     spread: Quantity = 1.0
+    rows_per_token: Quantity = 1.0
     width: Quantity = np.inf
     kind: Kind = "gemm"
     dtype: str = "bf16"

@@ -193,7 +193,8 @@ class EngineProfile(Record, frozen=True, kw_only=True):
         What a draft model is given first in a step (`draft_passes.MODEL_RULES`): its last token, or
         all that were just verified, accepted or not, as vLLM 0.33 (``v1/spec_decode``, with the
         next one beside) and SGLang 0.5.23 (``speculative/standalone_worker_v2``) run it. Heads are
-        given the verified ones by all engines.
+        given the verified ones by all engines. llama.cpp has models and heads read all verified
+        tokens again in a pass of its own, before they draft.
     state_slots
         What it reserves of recurrent states for a running request, as `StateKeeping` says; that of
         the engine whose kernels it runs if None.
@@ -220,6 +221,9 @@ class EngineProfile(Record, frozen=True, kw_only=True):
     attention_backend
         Kernels of attention that it was told to run, None for its own choice
         (`cost.attention.attention_walk`).
+    splits_lengths
+        Whether a pass takes equally many tokens of each sequence, so that a batch in which some
+        have a draft falls into several (`cost.splits`).
     split_tokens
         Most tokens of a sequence whose keys its Triton attention spreads over blocks of threads; of
         more, one block walks all keys of a head (`Deployment.walk` says where it runs). 8 in vLLM
@@ -259,7 +263,9 @@ class EngineProfile(Record, frozen=True, kw_only=True):
     one_by_one: tuple[Drafting, ...] = ()
     host_speed: Factor = 1.0
     gpu_time_factor: Factor = 1.0
-    draft_model_first: Literal["one token", "verified", "verified and next"] = "one token"
+    draft_model_first: Literal["one token", "verified", "verified and next", "read again"] = (
+        "one token"
+    )
     state_slots: Slots | None = None
     state_time_factor: Factor = 1.0
     exchange: Exchange | None = None
@@ -269,6 +275,7 @@ class EngineProfile(Record, frozen=True, kw_only=True):
     all_reduces: Literal["sglang", "trtllm", "vllm"] | None = None
     runs_idle_drafter: bool = False
     attention_backend: AttentionBackend | None = None
+    splits_lengths: bool = False
     split_tokens: SplitTokens | None = None
     flash_split_tokens: SplitTokens | None = None
     graphs: Literal["vllm", "vllm-512", "sglang"] | None = None

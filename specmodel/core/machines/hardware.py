@@ -174,11 +174,17 @@ class HardwareProfile(Record, frozen=True, kw_only=True):
         profile. No part of what a copy of a profile holds or shows.
     runs_gguf
         Whether llama.cpp is the usual engine there: dtypes of the sizes of GGUF's are taken as its.
+    llama_cpp_backend, generation
+        With which back end llama.cpp usually runs there, where it is neither CUDA nor a CPU; AMD's
+        name of the architecture, by which its kernels are chosen.
     host_speed
         How many times as fast its hosts usually are as those that engines were fitted to, for which
         it is 1: a GeForce sits in a desktop computer, whose CPU does 4,400 of PassMark's
         single-thread points (a Core i9-13900HX, notebookcheck 2023) where a server's does 2,900. On
         two hosts with an RTX 5090 drafts of draft models ask for 1 and for 3 to 4 [-].
+    host_bytes_per_s, host_cores
+        Peak bandwidth of the host's memory, None for `usual_host_bytes_per_s`, and its cores, for
+        experts that are computed there [B/s] [-].
     memory, link, network
         Device memory, and links to GPUs of the node and of other nodes, None where there are none.
     dtype
@@ -196,7 +202,11 @@ class HardwareProfile(Record, frozen=True, kw_only=True):
     compute_capability: Annotated[float, Meta(ge=5, lt=100)] | None = None
     reported_names: list[str] = field(default_factory=list)
     runs_gguf: bool = False
+    llama_cpp_backend: Literal["hip", "vulkan", "metal"] | None = None
+    generation: str = ""
     host_speed: Annotated[float, Meta(ge=0.1, le=10)] = 1.0
+    host_bytes_per_s: Rate | None = None
+    host_cores: Number = 8
     memory: Memory
     link: Link | None = None
     network: Network | None = None
@@ -227,6 +237,16 @@ class HardwareProfile(Record, frozen=True, kw_only=True):
                     f"B/s, not GB/s, and dtype.{dtype}.peak_flops_per_s in FLOP/s, not TFLOP/s: "
                     f"their ratio {ridge:.3g} FLOP/B is outside {low:g} to {high:g}",
                 )
+
+    @property
+    def usual_host_bytes_per_s(self) -> float:
+        """Bandwidth of the host's memory, where it is not told that of such machines [B/s].
+
+        Two channels of DDR5-5600 beside a card, twelve of DDR5-4800 in a server; memory that GPU
+        and CPU share has its own.
+        """
+        usual = {"GDDR": 8.96e10, "HBM": 4.6e11, "LPDDR": self.memory.peak_bytes_per_s}
+        return self.host_bytes_per_s or usual.get(self.memory.technology or "GDDR", 8.96e10)
 
     @property
     def default_stack(self) -> str | None:

@@ -88,6 +88,8 @@ class KernelFit(Record, frozen=True, kw_only=True):
         Further ones, of tiles [-], of groups and ramps [s], and of depths [s] [-].
     reread_rows, result_terms
         Further ones of products on a CPU [-].
+    vector_rows, vector_memory_efficiency, vector_compute_efficiency, vector_rereads
+        Those of vector kernels [-].
     arithmetic_dtype
         Dtype that the kernels compute in: the fit holds for no other.
     num_points, num_judged, is_held_out
@@ -119,6 +121,10 @@ class KernelFit(Record, frozen=True, kw_only=True):
     ramp_time: Annotated[float, Meta(ge=0, le=1)] = 0.0
     depth_time: Annotated[float, Meta(ge=0, le=1e-3)] = 0.0
     depth_limit: Annotated[float, Meta(ge=1, le=1e9)] = 1e9
+    vector_rows: Annotated[float, Meta(ge=0, le=4096)] = 0.0
+    vector_memory_efficiency: Annotated[float, Meta(ge=LEAST, le=100)] = 1.0
+    vector_compute_efficiency: Annotated[float, Meta(ge=LEAST, le=1e4)] = 1.0
+    vector_rereads: Annotated[float, Meta(ge=0, le=1)] = 0.0
     arithmetic_dtype: str
     num_points: Points
     num_judged: Points

@@ -134,6 +134,11 @@ class Shape(Record, frozen=True, kw_only=True):
         """Whether any layer routes tokens to one of several experts."""
         return self.experts is not None
 
+    @property
+    def expert_layers(self) -> int:
+        """Layers with routed experts [-]."""
+        return sum(n for part, n in self.feed_forwards.items() if part.experts)
+
     def routes_as(self, other: "Shape") -> bool:
         """Tell whether another model has as many experts, so that it may route alike."""
         return other.is_moe and other.num_experts == self.num_experts

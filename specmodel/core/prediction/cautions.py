@@ -76,8 +76,6 @@ def notes_of_run(d: Deployment, context_length: FloatArray | float) -> tuple[Not
 def unmodelled(d: Deployment, context_length: FloatArray | float) -> tuple[Note, ...]:
     """Return a note if an engine is not modelled, or its attention at these contexts, else ()."""
     longest, major = float(np.max(context_length)), int(d.hardware.compute_capability or 0)
-    if d.engine.stands_for:
-        return (Note("other_engine", {"meant": d.engine.stands_for, "engine": d.engine.name}),)
     is_wide = any(mixer.cached and mixer.cached[1] > _WIDEST for mixer in d.target.mixers)
     is_triton = d.engine.stack == "sglang" and (major == 12 or (is_wide and major != 10))
     note = Note("sglang_triton", {"context": longest})

@@ -1,0 +1,208 @@
+"""Kernels of llama.cpp, which are known by back end and dtype instead of by GPU.
+
+``data/llama_cpp.toml`` has what was fitted to published runs of llama-bench for each back end
+(``calibration/llama_bench.py``), and the limits that its sources set: up to so many tokens of a
+pass vector kernels run, beyond them matrix kernels.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+from msgspec.structs import replace
+
+from specmodel.core.base import records
+from specmodel.core.base.bounds import Day, Portion, Spread
+from specmodel.core.base.records import Record
+from specmodel.core.machines.fallbacks import stack_kernels
+from specmodel.core.machines.hardware import HardwareProfile
+from specmodel.core.machines.kernels import FittedStack, Kernels
+
+LLAMA_CPP = "llama.cpp"
+"""Name of the stack."""
+
+Backend = Literal["cuda", "hip", "vulkan", "metal", "cpu"]
+"""What it was built for."""
+
+_DATA = Path(__file__).parent / "data"
+_ALWAYS = 4096.0
+"""Rows of a CPU's vector products: all [-]."""
+_BY_DTYPE = {"q4_0": ("q4_1", "q5_0", "q5_1", "iq4_nl", "mxfp4")}
+"""Further dtypes that kernels fitted to one read alike."""
+
+
+class Rates(Record, frozen=True, kw_only=True):
+    """How fast the kernels of one kind and dtype are.
+
+    Parameters
+    ----------
+    memory_efficiency, compute_efficiency
+        Shares of the peaks of memory and of arithmetic, the latter of matrix kernels [-].
+    vector_rate
+        Weights that a processor multiplies in vector kernels [1/s].
+    vector_rows, vector_rereads, tile_rows, sharpness
+        As in `KernelParameters`; unless `limits` say otherwise [-].
+    """
+
+    memory_efficiency: Portion
+    compute_efficiency: Annotated[float, Meta(ge=1e-4, le=100)]
+    vector_rate: Annotated[float, Meta(ge=1e6, le=1e15)]
+    vector_rows: float = 8.0
+    vector_rereads: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    tile_rows: Annotated[float, Meta(ge=0, le=4096)] = 0.0
+    sharpness: Annotated[float, Meta(ge=1, le=64)] = 8.0
+
+
+class OfBackend(Record, frozen=True, kw_only=True):
+    """Kernels of one back end: by kind and dtype, with the times of a launch [s].
+
+    `spread` is the standard deviation of ln(measured / predicted) of machines that were left out
+    [-], `num_points` the runs that were fitted.
+    """
+
+    launch_time: Annotated[float, Meta(ge=0, le=1e-3)]
+    expert_launch_time: Annotated[float, Meta(ge=0, le=1e-3)]
+    spread: Spread
+    num_points: int
+    gemm: dict[str, Rates]
+    experts: dict[str, Rates]
+    attention: dict[str, Rates] = field(default_factory=dict)
+
+
+class Limit(Record, frozen=True, kw_only=True):
+    """Most tokens of a pass that vector kernels take, of some dtypes on some GPUs [token].
+
+    `generations` are compute capabilities of NVIDIA, or names of AMD's architectures; none for all
+    GPUs of the back end.
+    """
+
+    backend: Backend
+    kind: Literal["gemm", "experts"]
+    generations: list[str] = field(default_factory=list)
+    dtypes: list[str]
+    rows: float
+
+
+class LlamaCpp(Record, frozen=True, kw_only=True):
+    """What is known of the kernels of llama.cpp."""
+
+    source: str
+    version: str
+    date: Day
+    limits: list[Limit]
+    backends: dict[Backend, OfBackend]
+
+
+@cache
+def load_llama_cpp() -> LlamaCpp:
+    """Return the table that ships."""
+    return records.load(LlamaCpp, "llama_cpp", _DATA, "llama_cpp")
+
+
+def backend_of(hardware: HardwareProfile) -> Backend:
+    """Return the back end that llama.cpp usually runs with on a device."""
+    if hardware.kind == "cpu":
+        return "cpu"
+    if hardware.compute_capability is not None:
+        return "cuda"
+    return hardware.llama_cpp_backend or "vulkan"
+
+
+def llama_cpp_kernels(hardware: HardwareProfile, table: LlamaCpp | None = None) -> Kernels:
+    """Return how the kernels of llama.cpp use a device, by its back end.
+
+    Parameters
+    ----------
+    hardware
+        The device.
+    table
+        What is known of the kernels, by default the table that ships.
+    """
+    known = table or load_llama_cpp()
+    backend = backend_of(hardware)
+    rates = known.backends[backend]
+    generation = str(hardware.compute_capability or hardware.generation)
+    rows: dict[tuple[str, str], float] = {
+        (limit.kind, dtype): limit.rows
+        for limit in known.limits
+        if limit.backend == backend and (not limit.generations or generation in limit.generations)
+        for dtype in limit.dtypes
+    }
+    fits: dict[str, dict[str, Any]] = {"gemm": {}, "experts": {}, "attention": {}}
+    for kind in fits:
+        own = getattr(rates, kind)
+        for dtype, fitted in own.items():
+            fits[kind][dtype] = _fit(kind, fitted, rates, hardware, rows.get((kind, dtype)))
+            for other in _BY_DTYPE.get(dtype, ()):
+                fits[kind].setdefault(other, fits[kind][dtype])
+        for of_kind, dtype in rows:
+            if of_kind == kind and dtype not in own:
+                fits[kind][dtype] = _fit(kind, own["int4"], rates, hardware, rows[kind, dtype])
+    fits["host_experts"] = _of_host(known.backends["cpu"], hardware)
+    told = {"version": known.version, "source": known.source, "date": known.date}
+    return stack_kernels(LLAMA_CPP, records.build(FittedStack, told | fits, LLAMA_CPP))
+
+
+OFFLOADED = 32.0
+"""Tokens of a pass from which experts on the host are copied to the GPU: `ggml-backend.cpp`."""
+_HOPS, _HOST_EFFICIENCY = 2e-5, 0.68
+"""Time of the ways to the host and back for each kernel there [s], and which share of its memory's
+and of the link's peak they stream at: 18.3 tokens/s of Llama 7B in Q4_0 on DDR5-6400 of two
+channels (llama.cpp issue 34) [-]."""
+_LINK = 3.2e10
+"""Bandwidth of PCIe 4.0 with 16 lanes, where a profile has no link [B/s]."""
+
+
+def _of_host(cpu: OfBackend, hardware: HardwareProfile) -> dict[str, Any]:
+    """Return records of `KernelFit` by dtype for experts that the host keeps.
+
+    Passes of few tokens are computed there; for others the experts used are copied to the GPU.
+    """
+    host, gpu = hardware.usual_host_bytes_per_s, hardware.memory.peak_bytes_per_s
+    link = hardware.link.peak_bytes_per_s if hardware.link else min(_LINK, gpu)
+    found = {}
+    for dtype, rates in cpu.experts.items():
+        rates = replace(rates, vector_rows=OFFLOADED - 1)
+        own = _fit("experts", rates, cpu, hardware, None)
+        by_host = 2 * rates.vector_rate * hardware.host_cores
+        found[dtype] = own | {
+            "launch_time": _HOPS,
+            "memory_efficiency": min(_HOST_EFFICIENCY * link / gpu, 1.0),
+            "vector_memory_efficiency": min(_HOST_EFFICIENCY * host / gpu, 1.0),
+            "vector_compute_efficiency": by_host / hardware.peak_flops_per_s("bf16"),
+            "compute_efficiency": 0.3,
+            "sharpness": 2.0,
+        }
+        for other in _BY_DTYPE.get(dtype, ()):
+            found[other] = found[dtype]
+    return found
+
+
+def _fit(
+    kind: str, rates: Rates, backend: OfBackend, hardware: HardwareProfile, rows: float | None
+) -> dict[str, Any]:
+    """Return a record of `KernelFit` for the kernels of a device."""
+    by_vectors = 2 * rates.vector_rate * hardware.num_multiprocessors
+    return {
+        "launch_time": backend.expert_launch_time if kind == "experts" else backend.launch_time,
+        "memory_efficiency": rates.memory_efficiency,
+        "compute_efficiency": rates.compute_efficiency,
+        "sharpness": rates.sharpness,
+        "tile_rows": rates.tile_rows,
+        "vector_rows": rates.vector_rows if rows is None else rows,
+        "vector_memory_efficiency": rates.memory_efficiency,
+        "vector_compute_efficiency": by_vectors / hardware.peak_flops_per_s("bf16"),
+        "vector_rereads": rates.vector_rereads,
+        "arithmetic_dtype": "bf16",
+        "num_points": backend.num_points,
+        "num_judged": backend.num_points,
+        "is_held_out": True,
+        "mean_error": backend.spread,
+        "median_error": backend.spread,
+        "percentile_90_error": 2 * backend.spread,
+        "shape_spread": backend.spread,
+        "row_spread": 0.0,
+        "varied": [],
+        "covariance": [],
+    }
