@@ -36,16 +36,11 @@ STRANGE = [
     *("http://localhost/metrics", "-", "H200", "1000000000", "100000", "9" * 18, "2e9", "0x10"),
 ]
 CHEAP = {
-    "workers": ["1", "0", "-1", "x"],
-    "requests": ["1", "5", "0", "-1", "x", "1" + "0" * 400],
+    "workers": ["1", "0", "-1", "x"], "requests": ["1", "5", "0", "-1", "x", "1" + "0" * 400],
     "output_tokens": ["1", "50", "0", "-1", "x", "1" + "0" * 400],
-    "samples": ["64", "128", "4", "0", "-1", "x", "1" + "0" * 400],
-    "scheduler": ["", "x"],
-    "wait": ["0"],
-    "timeout": ["1", "0", "nan"],
-    "yes": [],
-    "length": [],
-}
+    "samples": ["64", "128", "4", "0", "-1", "x", "1" + "0" * 400], "scheduler": ["", "x"],
+    "wait": ["0"], "timeout": ["1", "0", "nan"], "yes": [], "length": [],
+}  # fmt: skip
 """All values of options that other values make slow."""
 
 

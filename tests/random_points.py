@@ -3,7 +3,9 @@
 From a shell: ``python tests/random_points.py SEED COUNT`` prints each violation on a line.
 """
 
+import json
 import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -18,7 +20,8 @@ NEWEST_GPUS = ("strix_halo", "a40", "arc_pro_b60", "arc_pro_b70", "gh200", "h200
 NEWEST_GPUS += ("mi350x", "r9700", "rtx_pro_5000", "rx_7900_xtx")
 """GPUs that are drawn nowhere, so that points stay those that they were."""
 
-DTYPES = ("bf16", "fp8", "int8", "mxfp4", "fp4", "int4")
+SOMETIMES = json.loads((Path(__file__).parent / "data/random_points.json").read_text("utf-8"))
+"""What is told of some deployments: one of these values, by a chance [-]."""
 CLOSE = 1e-12
 LONGEST = 1e-9
 """Share of a time that rounding may take from what should not fall."""
@@ -31,21 +34,10 @@ def random_names(rng):
         return values[rng.integers(len(values))] if rng.random() < chance else None
 
     drafters = ["eagle", "eagle3", "mtp", "parallel", "llama-3.2-1b", "ngram", "ngram"]
-    names = {
-        "target": some(list_architectures()),
-        "drafter": some(drafters),
-        "hardware": some([name for name in list_hardware() if name not in NEWEST_GPUS]),
-        "engine": some(list_engines(), 0.6),
-        "stack": some(["typical", "datasheet"], 0.3),
-        "tensor_parallel": some([1, 2, 4, 8], 0.6),
-        "expert_parallel": some([2, 4, 8, 16], 0.3),
-        "data_parallel": some([1, 2, 4, 8], 0.2),
-        "attention_dtype": some(DTYPES, 0.1),
-        "weight_dtype": some(DTYPES, 0.3),
-        "kv_dtype": some(["bf16", "fp8"], 0.3),
-        "routing_correlation": some([0.0, 0.05, 0.4, 1.0], 0.5),
-        "popularity_exponent": some([0.3, 0.8, 1.5], 0.15),
-    }
+    hardware = [name for name in list_hardware() if name not in NEWEST_GPUS]
+    names = {"target": some(list_architectures()), "drafter": some(drafters)}
+    names |= {"hardware": some(hardware), "engine": some(list_engines(), 0.6)}
+    names |= {name: some(values, chance) for name, (values, chance) in SOMETIMES.items()}
     if names["drafter"] == "ngram":
         rates = [0.0, 0.01, float(rng.random()), 1.0]
         names |= {"proposal_rate": some(rates), "lookup_time": some([1e-5, 1e-3], 0.3)}

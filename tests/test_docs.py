@@ -72,11 +72,9 @@ def test_a_prediction_crosses_no_more_than_was_agreed():
 def glossary_page() -> str:
     """The glossary as a page."""
     tables = {
-        "Words of answers": WORDS_OF_ANSWERS,
-        "Limited by": LIMITS,
-        "Policies": policy_words(),
+        "Words of answers": WORDS_OF_ANSWERS, "Limited by": LIMITS, "Policies": policy_words(),
         "Columns of tables, CSV and JSON": meanings(),
-    }
+    }  # fmt: skip
     parts = [
         "# What the words mean",
         "The same as `specmodel list words`, `policies` and `columns`.",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+from rows import each_listed
 from test_package import MODULES, PACKAGE, ROOMS, TREES
 
 from specmodel.cli.commands import main_group
@@ -43,19 +44,7 @@ def test_the_core_names_no_other_room(name: str) -> None:
     assert "" not in named, "a room whose name is computed"
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "def f():\n    import specmodel.show.notes",
-        "if TYPE_CHECKING:\n    from specmodel import show",
-        "from specmodel.show import notes as other",
-        "import_module('specmodel.show')",
-        "import_module(f'specmodel.show.{room}')",
-        "import specmodel; specmodel.show.view(1)",
-        "import_module('specmodel.' + room)",
-        "import_module(f'specmodel.{room}')",
-    ],
-)
+@each_listed
 def test_names_of_other_rooms_are_seen(source: str) -> None:
     assert rooms_named(ast.parse(source)) & {"show", ""}
 

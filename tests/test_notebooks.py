@@ -89,12 +89,9 @@ def test_a_notebook_runs_with_the_wheel_in_another_folder(stem, elsewhere):
     paths = os.pathsep.join([str(elsewhere / "site"), str(Path(__file__).parent)])
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUN, path.name, str(elsewhere)],
-        cwd=elsewhere / "notebooks",
-        env=os.environ | {"PYTHONPATH": paths, "MPLBACKEND": "agg"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        cwd=elsewhere / "notebooks", env=os.environ | {"PYTHONPATH": paths, "MPLBACKEND": "agg"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout) == texts_of([cell["outputs"] for cell in cells_of(path, "code")])
 
@@ -123,9 +120,8 @@ def test_the_evaluation_that_a_notebook_reads_is_the_one_of_the_results():
         "routing_correlation == 0.18 and output_tokens == 512 and first_draft_length == 2"
     ).set_index("look_up")
     shown = table.drop(columns="paper")
-    pd.testing.assert_frame_equal(
-        shown, own.loc[list(shown), list(shown.index)].T, check_names=False
-    )
+    found = own.loc[list(shown), list(shown.index)].T
+    pd.testing.assert_frame_equal(shown, found, check_names=False)
 
 
 def test_the_pairs_that_a_notebook_draws_are_those_of_the_results():

@@ -14,7 +14,7 @@ from typing import get_args, is_typeddict
 import pytest
 from msgspec import structs
 from msgspec.inspect import Field, FloatType, IntType, Type, type_info
-from rows import cases, each_row
+from rows import each_listed, each_row
 
 import specmodel
 from specmodel import Architecture, EngineProfile, HardwareProfile
@@ -193,42 +193,23 @@ def test_no_room_but_layers_asks_of_which_kind_a_layer_is():
     assert found == {}
 
 
-@cases(
-    "source",
-    "isinstance(part, (dict, grouped.GroupedAttention))",
-    "from specmodel.core.layers.linear_attention import Mamba2 as State; isinstance(mixer, State)",
-    "Attention = GroupedAttention | LatentAttention; isinstance(mixer, Attention)",
-    "type(mixer) is Mamba2",
-    "mixer.kind in ('attention', 'latent_attention')",
-    "match mixer.kind:\n    case 'sparse_attention':\n        pass",
-)
+@each_listed
 def test_switches_on_layers_are_seen(source):
     assert switches_on_layers(ast.parse(source))
     plain = "GroupedAttention(num_heads=8).kind.replace('_', ' '); one.kind == other.kind"
     assert not switches_on_layers(ast.parse(plain))
 
 
-@cases(
-    "statement absent",
-    (
-        "import specmodel.core.prediction.predicting",
-        "numpy.random pandas scipy matplotlib torch click",
-    ),
-    (
-        "import specmodel.cli.catalog, specmodel.cli.predict, specmodel.cli.schedule",
-        "numpy pandas scipy matplotlib torch",
-    ),
-)
+@each_listed
 def test_import_weight(statement, absent):
     absent_modules = absent.split()
     # what numpy brings is not ours: before 2.0, numpy.random
     first = "" if "numpy" in absent_modules else "import numpy; "
     count = f"[m for m in {absent_modules} if m in sys.modules and m not in before]"
     code = f"{first}import sys; before = {{*sys.modules}}; {statement}; print({count})"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "[]"
+    command = [sys.executable, "-c", code]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines()[-1] == "[]"
 
 
 FRONTS = sorted(name for name, path in MODULES.items() if path.name == "__init__.py")

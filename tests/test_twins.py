@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from printed import refused
-from rows import each_row, faults, values_of
+from rows import cases, each_row, faults, values_of
 
 import specmodel
 from specmodel import cli
@@ -18,12 +18,9 @@ pd = pytest.importorskip("pandas")
 QWEN = "qwen3-30b-a3b h200"
 WORDS = ("qwen3-30b-a3b", "h200")
 IN_PYTHON = {
-    "compare": specmodel.compare,
-    "schedule": specmodel.schedule,
-    "load": specmodel.load,
-    "sensitivity": specmodel.sensitivity.analyse,
-    "simulate": specmodel.simulate.replayed,
-}
+    "compare": specmodel.compare, "schedule": specmodel.schedule, "load": specmodel.load,
+    "sensitivity": specmodel.sensitivity.analyse, "simulate": specmodel.simulate.replayed,
+}  # fmt: skip
 SHOWN = ("name", "tpot_target", "columns", "interval", "components")
 """Of a prediction: which view it is asked for, and what that shows."""
 OTHERWISE = {"for": "config_format", "view": "name", "set": "changes", "range": "ranges"}
@@ -100,13 +97,10 @@ def with_searches(commands):
     ]
 
 
-@pytest.mark.parametrize(
-    ("command", "other"), with_searches(values_of("commands.txt", "python says"))
-)
+@cases("command other", *with_searches(values_of("commands.txt", "python says")))
 def test_python_says_what_the_command_line_says(command, other, capsys, monkeypatch):
-    monkeypatch.setattr(
-        "specmodel.simulate.load_question.RUNS", dict.fromkeys((True, False), (1, 500))
-    )
+    runs = dict.fromkeys((True, False), (1, 500))
+    monkeypatch.setattr("specmodel.simulate.load_question.RUNS", runs)
     if command.startswith(("sensitivity", "schedule")):
         pytest.importorskip("scipy")
     found = asked(command, other)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from printed import refused
-from rows import cases, rows_of
+from rows import each_listed, rows_of
 
 from specmodel.core.algebra.acceptance import (
     expected_tokens_per_step_by_position as tokens_of,
@@ -43,10 +43,6 @@ def test_a_list_as_long_as_the_draft_has_no_bonus_token():
     assert typed_rates("1.00,0.8,0.4", 2) == pytest.approx([0.8, 0.5])
 
 
-@cases(
-    "text",
-    *("", "x", "0.8,", "0.8,-0.1", "cumulative:0.8,0.9", "mean:0.8,0.7", "101,50", "nan,0.5"),
-    *("inf", "1.5,0.7", "1.2,0.9,0.853"),
-)
+@each_listed
 def test_what_is_no_list_of_rates_is_refused(text):
     refused(r"^acceptance_by_position: got .*; expected ", typed_rates, text)

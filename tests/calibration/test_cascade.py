@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from printed import parse
-from rows import cases
+from rows import each_listed
 
 pytest.importorskip("pyarrow")  # published answers are Parquet
 
@@ -176,11 +176,6 @@ def test_suite_for_people_and_programs(small, pairs, do, monkeypatch):
     assert list(first) == list(document["claims"][0])
 
 
-@cases(
-    "words fragment",
-    ("--json --csv", "--csv: got True"),
-    ("--requests 0", "--requests: got 0;"),
-    ("--engine nope", "--engine: got 'nope'"),
-)
+@each_listed
 def test_one_line_names_the_argument(words, fragment, small, refuse):
     refuse(cascade.main, words, fragment)

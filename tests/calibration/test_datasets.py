@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from printed import refused
-from rows import cases, slow
+from rows import each_listed, slow
 
 from published import datasets, rivals, tables as published
 from specmodel import InputError
@@ -80,12 +80,7 @@ def test_weights_that_a_cache_holds_are_skipped():
     assert "skip" not in set(experts.role[read > 2e8])
 
 
-@cases(
-    "arguments argument",
-    (("h300", "vllm", "0.19.0"), "hardware"),
-    (("h200_sxm", "vllm", "9.9"), "version"),
-    (("h200_sxm", "nope", "0.19.0"), "version"),
-)
+@each_listed
 def test_unknown_tables_are_refused(arguments, argument):
     refused(rf"^{argument}: got", datasets.read_timings, "moe", *arguments)
 

@@ -10,11 +10,9 @@ from specmodel.core.algebra.acceptance import Acceptance
 from specmodel.simulate.accepted import spread_survival, survival
 
 CELLS = {
-    "batch_size_or_concurrency": "batch",
-    "context_length": "context",
-    "tensor_parallel": "tp",
+    "batch_size_or_concurrency": "batch", "context_length": "context", "tensor_parallel": "tp",
     "base_step_ms": "base_tpot",
-}
+}  # fmt: skip
 HELD = 512
 """Tokens of the largest CUDA graph of vLLM 0.24."""
 

@@ -154,8 +154,7 @@ def test_fit_engine_writes_an_engine_that_predicts_what_was_planted(do, write):
     write()
     out = do(main, f"{ENGINE} --leave-out batch_size --source 'a test'")
     engine = load_engine("out.toml")
-    assert (engine.name, engine.source) == ("mine", "a test")
-    assert engine.fit.varied == list(PASSES)
+    assert (engine.name, engine.source, engine.fit.varied) == ("mine", "a test", list(PASSES))
     assert set(engine.fit.left_out_error) == {"batch_size"}
     table = served(ideal(**PASSES))
     np.testing.assert_allclose(served(engine)["value"], table["value"], rtol=1e-4)

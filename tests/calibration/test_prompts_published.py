@@ -40,13 +40,10 @@ def _table(kind, **changes):
     ).assign(kv_dtype="bf16", activation_dtype="bf16")  # fmt: skip
     parameters = KernelParameters(**PLANTED | changes, sharpness=4.0)
     return rows.assign(
-        component=kind,
-        hardware="h200_sxm",
-        stack="mine",
-        version="1",
+        component=kind, hardware="h200_sxm", stack="mine", version="1",
         latency=predicted_time(kind, rows, H200, parameters),
         role=np.where(np.arange(len(rows)) // len(SIZES) % 3 == 2, "judge", "fit"),
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", datasets.PROMPTS)

@@ -84,8 +84,7 @@ def test_a_stack_that_ships_is_as_published(key):
 def recorded_errors_are_of_what_ships(table, stack, errors):
     for kind, dtype, rows in groups(table):
         fit, row = stack.of_kind(kind)[dtype], errors.loc[kind, dtype, "all"]
-        assert fit.num_points == (rows["role"] == "fit").sum()
-        assert fit.num_judged == row["points"]
+        assert (fit.num_points, fit.num_judged) == ((rows["role"] == "fit").sum(), row["points"])
         for error in ("mean_error", "median_error", "percentile_90_error"):
             assert getattr(fit, error) == pytest.approx(row[error], rel=2e-3), (kind, dtype)
 

@@ -70,12 +70,10 @@ def test_rows_that_kernels_cover_need_none_and_far_ones_no_spread_covers(made):
 
 def test_the_spread_is_the_least_with_the_share_inside():
     least = np.array([0.4, 0.0, 0.1, 0.2, 0.3])
-    assert fit_spread(least) == 0.3
-    assert fit_spread(least, share=0.2) == 0.0
+    assert (fit_spread(least), fit_spread(least, share=0.2)) == (0.3, 0.0)
     rows = pd.DataFrame({"model": ["a", "a", "b", "b", "b"], "least_spread": least})
     found = coverage_left_out(rows).set_index("model")
-    assert found.loc["a"].tolist() == [2, 0.3, 0.5]
-    assert found.loc["b"].tolist() == [3, 0.4, 1.0]
+    assert (found.loc["a"].tolist(), found.loc["b"].tolist()) == ([2, 0.3, 0.5], [3, 0.4, 1.0])
 
 
 def test_ratios_compare_rows_of_one_deployment_with_as_many_requests(made):
@@ -107,10 +105,8 @@ def test_a_law_that_errors_of_hosts_were_made_with_is_found():
     spread = np.sqrt(0.25 * of_host + 0.1 * others + np.where(is_recurrent, 0.01, 0.0))
     unseen = (random.random(count) < 0.1) * random.exponential(0.8, count)
     errors = interval_judge.Errors(
-        host=np.arange(count) // 40,
-        is_recurrent=is_recurrent,
-        log_error=spread * random.standard_normal(count) - unseen,
-        of_host=of_host,
+        host=np.arange(count) // 40, is_recurrent=is_recurrent,
+        log_error=spread * random.standard_normal(count) - unseen, of_host=of_host,
         others=0.1 * others,
-    )
+    )  # fmt: skip
     assert errors.law() == pytest.approx([0.5, 0.1, 0.1, 0.8], rel=0.15)

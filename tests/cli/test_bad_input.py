@@ -49,10 +49,8 @@ CASES = typed_wrong("bad_input", predict=GOOD, acceptance=BASE, experts=MOE) + S
 CASES += [row for name in OTHERS for row in typed_wrong(name)]
 """An error names the option as it was typed, and none that was not."""
 SETTINGS = (
-    "--set target.num_layers=4000",
-    "--set engine.pass_time=3.7",
-    "--routing-correlation 0.9",
-)
+    "--set target.num_layers=4000", "--set engine.pass_time=3.7", "--routing-correlation 0.9",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -81,20 +79,6 @@ def test_the_bare_program_asks_five_questions(ended):
     status, out, err = ended("")
     assert (status, err) == (0, "")
     assert out.count("\n  specmodel ") == out.count("?\n") == 5
-
-
-@cases(
-    "place",
-    "specmodel.core.prediction.predicting.predict_deployed",
-    "specmodel.show.operator.table",
-)
-def test_interrupt_is_silent(place, monkeypatch, ended):
-    def interrupt(*_arguments, **_options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(place, interrupt)
-    status, out, err = ended(GOOD)
-    assert (status, (out + err).strip()) == (130, "")
 
 
 def test_closed_pipe_is_silent():

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from planted import DTYPES, H200, KINDS, PLANTED, planted, points
 from printed import in_one_line, output_of, typed_wrong, widest
-from rows import cases, each_row, one_case
+from rows import each_listed, each_row
 
 from specmodel import load_hardware
 from specmodel.calibrate.fit import fit_kernels, predicted_time
@@ -62,11 +62,7 @@ def test_a_few_wild_points_move_the_fit_little(kind):
 
 
 @pytest.mark.slow
-@cases(
-    "kind changes warning",
-    ("attention", {"memory_efficiency": 0.1}, "memory_efficiency is at its lower bound, 0.2"),
-    ("experts", {"tile_width": 1000.0}, "tile_width is at its upper bound, 256"),
-)
+@each_listed
 def test_a_parameter_at_a_bound_is_warned_of(kind, changes, warning, tmp_path, run):
     table = planted(kind, **changes)
     assert warning in fitted(kind, table).result.warnings
@@ -116,19 +112,15 @@ def written():
     gemm = planted("gemm")
     wild = np.where(np.arange(len(gemm)) % 5, 1.0, 1e-3)
     return {
-        "all": together(),
-        "gemm": gemm,
-        "trtllm": gemm.assign(stack="trtllm"),
+        "all": together(), "gemm": gemm, "trtllm": gemm.assign(stack="trtllm"),
         "wild": gemm.assign(latency=gemm["latency"] * wild),
         "newer": gemm.assign(version="1.3.0", latency=1.1 * gemm["latency"]),
-        "other": gemm.assign(stack="other"),
-        "few": gemm.head(3),
+        "other": gemm.assign(stack="other"), "few": gemm.head(3),
         "skipped": gemm.assign(role="skip"),
         "milliseconds": gemm.assign(latency=1e3 * gemm["latency"]),
-        "twice": pd.concat([gemm, gemm]),
-        "stack": gemm.assign(stack="My Stack"),
+        "twice": pd.concat([gemm, gemm]), "stack": gemm.assign(stack="My Stack"),
         "device": gemm.assign(hardware="h201"),
-    }
+    }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -183,17 +175,6 @@ def test_one_line_names_what_is_wrong_and_no_file_is_changed(command, fragments,
     line = refuse(command + more, *fragments)
     assert "np." not in line
     assert files(folder) == before
-
-
-@one_case(
-    "output told",
-    ("nowhere/out.toml", "No such file"),
-    ("folder.toml", "directory"),
-    ("''", "got ''"),
-    ("/proc/out.toml", "expected"),
-)
-def test_output_that_cannot_be_written_is_named(output, told, folder, refuse):
-    refuse(KERNELS.replace("out.toml", output), "error: --output: got ", told)
 
 
 # fit kernels
@@ -268,13 +249,7 @@ def test_the_comment_of_the_next_stack_stays(do):
 # fit check
 
 
-@cases(
-    "options status",
-    ("--max-error 0.01", 0),
-    ("--stack datasheet", 0),
-    ("--stack datasheet --max-error 0.1", 1),
-    ("--stack nosuch --max-error 0.01", 2),
-)
+@each_listed
 def test_validate_tells_by_its_status(options, status, folder, ended):
     found, out, err = ended(f"fit check mine.toml all.csv {options}")
     assert found == status

@@ -27,11 +27,9 @@ PAGES = "\n".join([README, *DOCS])
 SHOWN = re.compile(r"(?<=```text\n).*?(?=```)", flags=re.DOTALL)
 TEXT = re.sub(r"\s+", " ", re.sub(r"```.*?```", "", PAGES, flags=re.DOTALL))
 INSTALLS = {
-    "python3 -m venv .venv",
-    ".venv/bin/pip install .",
-    ".venv/bin/pip install -e '.[test]'",
+    "python3 -m venv .venv", ".venv/bin/pip install .", ".venv/bin/pip install -e '.[test]'",
     ".venv/bin/pytest",
-}
+}  # fmt: skip
 MADE = "specmodel predict mixtral-8x7b h100 --acceptance-rate 0.7 --batch-size 1:8"
 NEEDS_A_GPU = "specmodel calibrate"  # or minutes of a CPU
 
@@ -71,9 +69,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_pages_runs_in_what_was_an_empty_folder(
-    command, folder, monkeypatch, capsys
-):
+def test_a_command_of_the_pages_runs_in_an_empty_folder(command, folder, monkeypatch, capsys):
     if " plot " in command:
         pytest.importorskip("matplotlib")
     if " load " in command or "--for-load" in command:

@@ -75,9 +75,7 @@ def test_speedups_are_those_of_predict(rows):
     (TENSORRT, "TensorRT-LLM", "max_batch_size"),
     (CONTEXTS, "SGLang", "--max-running-requests"),
 )
-def test_fragment_alone_is_the_fragment_and_what_the_engine_makes_of_it(
-    command, engine, seats, ended, document
-):
+def test_fragment_alone_has_notes_beside_it(command, engine, seats, ended, document):
     _, out, err = ended(command + " --fragment-only")
     answer = document(command)
     assert out == answer["fragment"] + "\n"
@@ -192,9 +190,7 @@ def test_a_schedule_that_does_not_fit_does_not_open_with_pays(run, document):
     assert 0 < most < 900
 
 
-def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted_and_what_avoids_them(
-    run, document, rows
-):
+def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted(run, document, rows):
     """Where the drafter is loaded none costs too: the schedule is near the best of all lengths."""
     own = "qwen3-30b-a3b h200 --drafter eagle3 --acceptance-rate 0.5"
     command = f"schedule {own} --for vllm"

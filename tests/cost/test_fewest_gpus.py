@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 from printed import refused
-from rows import cases, values_of
+from rows import cases, each_listed, values_of
 
 from specmodel import InputError, deploy, predict
 from specmodel.core.cost import MemoryUse
@@ -11,16 +11,8 @@ from specmodel.core.cost.layouts import HELD, layout_of, smallest_layout
 
 REQUESTS, TOKENS = HELD
 
-CASES = [
-    ("llama-3.1-8b", "h200_sxm", 1),
-    ("mixtral-8x7b", "h100_sxm", 2),
-    ("qwen3-235b-a22b", "h100_sxm", 8),
-    ("deepseek-r1", "h100_sxm", 16),
-    ("qwen3.5-397b-a17b", "h200_sxm", 8),
-]
 
-
-@pytest.mark.parametrize(("target", "hardware", "count"), CASES)
+@each_listed
 def test_the_fewest_that_hold_it_are_taken(target, hardware, count):
     """It fits, and on half as many it does not."""
     deployment = deploy(target=target, hardware=hardware, drafter="ngram")[0]
@@ -57,12 +49,7 @@ def test_what_no_layout_holds_says_how_many_would_do(target, hardware, count):
     assert (count - 1) * one.capacity_bytes < needed <= count * one.capacity_bytes
 
 
-@cases(
-    "asked count",
-    ({"batch_size": 1, "context_length": 512}, 1),
-    ({"batch_size": [1, 64], "context_length": 8192}, 4),
-    ({}, 4),
-)
+@each_listed
 def test_gpus_hold_what_was_asked(asked, count):
     """One card for one request; several are counted where they share a slow link."""
     words = {"drafter": "mtp", "weight_dtype": "int4_g32", "acceptance": 0.7, "draft_length": 2}

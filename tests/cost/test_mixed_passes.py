@@ -72,7 +72,7 @@ def test_a_share_that_speculates_is_as_two_groups_but_for_the_union():
     groups = [sequence_group(**three), sequence_group(**three | {"tokens_per_sequence": 1})]
     one, two = (pass_work(model, sequences).components for sequences in (share, groups))
     for component, work in one.items():
-        for field in ("flop", "cache_bytes"):
+        for field in ("flop", "cache_bytes", "activation_bytes"):
             expected = pytest.approx(getattr(two[component], field), rel=1e-12)
             assert getattr(work, field) == expected, (component, field)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 from printed import refused
-from rows import cases, each_row, faults, one_case, values_of
+from rows import cases, each_row, faults, listed, one_case, values_of
 from strategies import pass_of
 
 from specmodel import (
@@ -130,8 +130,7 @@ def test_all_to_all_sends_a_copy_to_each_rank_of_the_top_k():
     chance = 1 - math.comb(112, 8) / math.comb(128, 8)
     tokens = 64 / 8 * 4
     expected = 48 * tokens * 7 * chance * 2048 * (2 + 2)
-    assert sent.link_bytes == pytest.approx(expected, rel=1e-12)
-    assert sent.network_bytes == 0
+    assert (sent.link_bytes, sent.network_bytes) == (pytest.approx(expected, rel=1e-12), 0)
     two_nodes = work_of("qwen3-30b-a3b", Layout(1, 16)).components["all_to_all"]
     assert two_nodes.network_bytes == pytest.approx(two_nodes.link_bytes * 8 / 7, rel=1e-12)
     one_other = work_of("qwen3-30b-a3b", Layout(1, 2)).components["all_to_all"]
@@ -140,11 +139,9 @@ def test_all_to_all_sends_a_copy_to_each_rank_of_the_top_k():
 
 @cases(
     "name layout",
-    ("deepseek-v3", Layout(8)),
-    ("llama-3.1-70b", Layout(32)),
-    ("qwen3-30b-a3b", Layout(1, 8)),
+    ("deepseek-v3", Layout(8)), ("llama-3.1-70b", Layout(32)), ("qwen3-30b-a3b", Layout(1, 8)),
     ("opt-350m", Layout(1)),
-)
+)  # fmt: skip
 def test_memory_holds_what_a_saturated_pass_reads(name, layout):
     """Every weight is read once by a large pass, but for the input embedding and its positions.
 
@@ -155,16 +152,10 @@ def test_memory_holds_what_a_saturated_pass_reads(name, layout):
     read = sum(float(np.asarray(part.weight_bytes)) for part in work.components.values())
     unread = (model.outer_parameters - model.head_parameters) / layout.tensor_parallel
     held = model.weight_bytes(layout)
-    own = BYTES_PER_ELEMENT[model.weight_dtype]
-    for_prompts = (
-        (own < 2)
-        * own
-        * sum(
-            count * mixer.weights_of_latents(layout.tensor_parallel)
-            for mixer, count in model.mixers.items()
-            if isinstance(mixer, LatentAttention)
-        )
-    )
+    size, cut = BYTES_PER_ELEMENT[model.weight_dtype], layout.tensor_parallel
+    latent = [pair for pair in model.mixers.items() if isinstance(pair[0], LatentAttention)]
+    latents = sum(count * mixer.weights_of_latents(cut) for mixer, count in latent)
+    for_prompts = size * latents if size < 2 else 0
     assert held == pytest.approx(read + 2 * unread + for_prompts, rel=1e-9)
 
 
@@ -228,11 +219,7 @@ def test_all_reduces_take_the_fit_of_their_stack(stack, taken):
     assert large == pytest.approx(REDUCTIONS * two + gather + 4096 * per_token, rel=1e-9)
 
 
-@one_case(
-    "name layers heads entry sizes",
-    ("deepseek-v3", 61, 128, 576, (576, 512)),
-    ("qwen3-235b-a22b", 94, 64, 256, (128, 128)),  # 4 key-value heads: a pair has the same one
-)
+@listed
 @each_row("n", [1, 2, 8])
 def test_gpus_that_share_a_cache_read_and_send_their_parts(name, layers, heads, entry, sizes, n):
     """64 sequences of 1,000 entries verify four tokens, on eight GPUs."""
@@ -270,15 +257,9 @@ def test_prompts_gather_the_latents_of_their_context():
 def test_tokens_of_grouped_heads_are_cut_as_vllm_checks(name, tensor):
     """As `verify_with_parallel_config` of vLLM 0.33, of numbers that the model's card has."""
     heads, kv_heads = {"qwen3-235b-a22b": (64, 4), "qwen3.5-397b-a17b": (32, 2)}.get(name, (32, 8))
-    allowed = [
-        n
-        for n in range(2, tensor + 1)
-        if tensor > kv_heads
-        and n <= tensor // kv_heads
-        and heads // kv_heads % n == 0
-        and tensor % n == 0
-    ]
-    assert load_architecture(name).token_cuts(tensor) == [1, *allowed]
+    most = tensor // kv_heads if tensor > kv_heads else 1
+    even = [n for n in range(2, most + 1) if not heads // kv_heads % n and not tensor % n]
+    assert load_architecture(name).token_cuts(tensor) == [1, *even]
 
 
 def test_latents_are_shared_and_recurrent_states_stay_on_each_gpu():
@@ -286,9 +267,8 @@ def test_latents_are_shared_and_recurrent_states_stay_on_each_gpu():
     held = []
     for n in (1, 8):
         cut = {"tensor_parallel": 8, "decode_context_parallel": n, "drafter": "ngram"}
-        deployment, _ = deploy(
-            target="kimi-k3", hardware="b300", engine="ideal", stack="datasheet", **cut
-        )
+        where = {"target": "kimi-k3", "hardware": "b300", "engine": "ideal", "stack": "datasheet"}
+        deployment, _ = deploy(**where, **cut)
         held.append(MemoryUse(deployment, 32_768 - 4, 4).bytes_per_request)
     latents = 24 * 32_768 * 576 * 2
     assert held[0] - held[1] == pytest.approx(latents * 7 / 8, rel=1e-12)
@@ -303,7 +283,7 @@ def test_tokens_that_a_cache_holds_are_those_of_a_published_log():
         assert 46.80 * 2**30 / each == pytest.approx(tokens, rel=1e-4)
 
 
-def test_heads_that_cannot_share_a_cache_keep_it_whole():
+def test_draft_heads_that_cannot_share_a_cache_keep_it_whole():
     """A head of latents shares as its target does; one with a key-value head on each GPU cannot."""
     cut = {"tensor_parallel": 8, "decode_context_parallel": 8}
     for drafter, n in (("mtp", 8), ("eagle3", 1), ("ngram", 8)):
@@ -326,9 +306,7 @@ def test_hardware_without_a_link_stays_alone():
         replace(deployment, draft_tensor_parallel=2)
 
 
-@each_row(
-    ("engine", "target", "hardware", "gpus", "limit"), values_of("engines.txt", "fused norms")
-)
+@one_case("engine target hardware gpus limit", *values_of("engines.txt", "fused norms"))
 def test_norms_in_all_reduces_launch_nothing_up_to_a_limit(engine, target, hardware, gpus, limit):
     where = {"target": target, "hardware": hardware, "tensor_parallel": gpus}
     sizes = np.array([1, 64, 300, 700, 3000, 5000])

@@ -25,9 +25,8 @@ def test_a_program_takes_as_long_as_its_components(name):
         batch_size=batch, tokens_per_sequence=4.0, context_length=context,
         speculating_share=0.5, speculating_chance=0.9,
     )  # fmt: skip
-    prompt = sequence_group(
-        batch_size=1, tokens_per_sequence=[700, 200, 3000], logits_per_sequence=1
-    )
+    prompts = {"tokens_per_sequence": [700, 200, 3000], "logits_per_sequence": 1}
+    prompt = sequence_group(batch_size=1, **prompts)
     for sequences in (decoding, verifying, prompt, [verifying, prompt]):
         found = target_pass(deployment, sequences)
         overheads = deployment.engine_seconds

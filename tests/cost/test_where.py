@@ -52,6 +52,5 @@ def test_a_case_elsewhere_is_the_case_of_other_names():
     case = case_of({**NAMES, "acceptance": 0.7})
     other = case.elsewhere(num_gpus=4, named={**case.where.named, "tensor_parallel": 4})
     same = case_of({**NAMES, "hardware": "4xh100_sxm", "tensor_parallel": 4, "acceptance": 0.7})
-    assert other.deployment.layout == same.deployment.layout
-    assert other.assumed == same.assumed
+    assert (other.deployment.layout, other.assumed) == (same.deployment.layout, same.assumed)
     assert isinstance(replace(other.where, force=True), Where)

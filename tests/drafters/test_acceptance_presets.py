@@ -102,13 +102,11 @@ def test_rates_that_are_no_list_and_no_square(rates):
 
 @one_case(
     "target drafter first",
-    ("GLM-5.2", "mtp", 1.84),
-    ("nvidia__Kimi-K2.5-NVFP4", "eagle3", 1.83),
-    ("Qwen3.5 397B A17B", "MTP", 1.93),
-    ("sgl-project__DeepSeek-V4-Pro-FP8", "mtp", 1.79),
+    ("GLM-5.2", "mtp", 1.84), ("nvidia__Kimi-K2.5-NVFP4", "eagle3", 1.83),
+    ("Qwen3.5 397B A17B", "MTP", 1.93), ("sgl-project__DeepSeek-V4-Pro-FP8", "mtp", 1.79),
     (GLM, mtp_drafter(GLM), 1.84),
     ("Kimi-K2.5", eagle3_drafter(load_architecture("kimi-k2")), 1.83),
-)
+)  # fmt: skip
 def test_a_target_is_known_by_its_name(target, drafter, first):
     acceptance = load_acceptance(target, drafter, task="code")
     assert acceptance.expected_tokens_per_step(1) == pytest.approx(first)

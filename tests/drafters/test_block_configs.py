@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from configs import HEADS, flat
 from printed import refused
-from rows import cases, each_row, faults, one_case
+from rows import cases, each_row, faults, listed, one_case
 from shapes import without_fields
 from strategies import pass_of
 
@@ -52,13 +52,7 @@ def test_dspark_is_read_from_its_config(head):
     assert head(DSPARK, dspark_draft_topk=64).architectures[0].markov.num_candidates == 64
 
 
-@one_case(
-    "changes block more",
-    ({}, 7, 0),
-    ({"sample_from_anchor": False}, 6, 1),
-    ({"dspark_bonus_anchor": True}, 6, 1),
-    ({"dspark_block_size": 5}, 5, 0),
-)
+@listed
 def test_whether_the_last_token_drafts(head, changes, block, more):
     """By vLLM's speculator: a block of N drafts N, or N - 1 where its first token is known."""
     drafter = head(DSPARK, **changes)
@@ -128,12 +122,7 @@ def test_what_is_not_understood_is_refused_by_name(head, config, changes, fault)
     refused(f"^drafter config.json {fault}", head, config, **changes)
 
 
-@one_case(
-    "told",
-    {"architectures": ["PeagleLlamaForCausalLM"], "pard_token": 128_000},
-    {"architectures": ["PEagleSpeculator"], "speculators_model_type": "peagle"},
-    {"architectures": ["LlamaForCausalLMEagle3"], "ptd_token_id": 7},
-)
+@listed
 def test_p_eagle_is_read_from_its_config(head, told):
     """By its class, by speculators' name for it, or by the mask of an EAGLE-3 head."""
     plain = LAYERS | {"model_type": "llama", "num_hidden_layers": 1, "draft_vocab_size": 32_000}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from printed import refused
-from rows import each_row, one_case, values_of
+from rows import each_row, listed, values_of
 from strategies import draft_bytes
 
 from specmodel import deploy, load_architecture
@@ -53,14 +53,7 @@ def test_a_degree_is_one_whole_number(argument, value):
 # Dtypes that follow from others
 
 
-@one_case(
-    "hardware given activation",
-    ("h200_sxm", {"weight_dtype": "fp8"}, "fp8"),
-    ("h200_sxm", {"weight_dtype": "mxfp8"}, "fp8"),
-    ("h200_sxm", {"weight_dtype": "fp8", "activation_dtype": "bf16"}, "bf16"),
-    ("h200_sxm", {"expert_dtype": "fp8"}, "bf16"),
-    ("a100_sxm_80gb", {"weight_dtype": "mxfp8"}, "bf16"),
-)
+@listed
 def test_fp8_weights_meet_fp8_activations_where_the_gpu_has_fp8(hardware, given, activation):
     names = {"target": "mixtral-8x7b", "hardware": hardware, "drafter": "ngram"}
     deployment, assumed = deploy(**names, tensor_parallel=2, **given)

@@ -5,7 +5,7 @@ import json
 import pytest
 from configs import CONFIGS, HEADS
 from printed import refused
-from rows import each_row, faults, one_case
+from rows import each_row, faults, listed
 from shapes import without_fields
 from strategies import draft_bytes
 
@@ -50,11 +50,7 @@ def test_a_head_may_be_narrower_than_its_target(head):
         assert draft_bytes(deployment) == pytest.approx(2 * (own + ends), rel=1e-9)
 
 
-@one_case(
-    "name",
-    *(None, "LlamaForCausalLMEagle3", "LlamaForCausalLMEagle", "Qwen3DSparkModel"),
-    *("LiLiCorrDraftModel", "Gemma4AssistantForCausalLM"),
-)
+@listed
 def test_a_head_is_no_target(tmp_path, name):
     """Also where its layers look like a model's, and engines run them otherwise."""
     path = tmp_path / "config.json"
@@ -91,13 +87,7 @@ def test_a_window_is_that_of_the_layers_whose_type_says_so(head):
     assert head(SGLANG_HEAD, **off).architectures == head(SGLANG_HEAD).architectures
 
 
-@one_case(
-    "changes taps",
-    ({"eagle_config": None}, 3),
-    ({"eagle_config": {"use_aux_hidden_state": False}}, 0),
-    ({"eagle_config": None, "num_aux_hidden_states": 5}, 5),
-    ({"eagle_config": None, "eagle_aux_hidden_state_layer_ids": [1, 2, 3, 4]}, 4),
-)
+@listed
 def test_features_that_are_projected(head, changes, taps):
     """Three unless told otherwise; a head may take the last alone, which is not projected."""
     (model,) = head(SGLANG_HEAD, **changes).architectures
@@ -146,8 +136,7 @@ def test_a_head_of_the_first_version_is_read_as_derived(head, name):
     read = head(EAGLE_HEAD, "llama-3.1-8b", architectures=[name])
     derived = load_drafter("eagle", load_architecture("llama-3.1-8b"))
     (own,), (other,) = read.architectures, derived.architectures
-    assert own.total_parameters == other.total_parameters
-    assert own.input_projection_size == 2 * 4096
+    assert (own.total_parameters, own.input_projection_size) == (other.total_parameters, 2 * 4096)
     assert own.layers[0].mixer.input_size is None
     assert drafter_kind(read, "llama-3.1-8b") == "eagle"
     assert [p.architecture is own for p in read.passes(3)] == [True, True]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from configs import CONFIGS
 from printed import refused
-from rows import each_row, faults, one_case
+from rows import each_row, faults, listed
 from strategies import draft_bytes
 
 from specmodel import deploy, load_acceptance, load_architecture, load_drafter
@@ -50,21 +50,11 @@ def test_parameters_are_those_of_the_model(read):
     assert head.total_parameters == COUNTED - NORMS_OF_HEADS
 
 
-PUBLISHED = [  # parameters counted likewise, by transformers 5.24.0, of published configurations
-    ("E2B", 77_731_328),
-    ("E4B", 78_517_760),
-    ("12B", 422_856_960),
-    ("26B-A4B", 419_711_232),
-    ("31B", 469_518_592),
-]
-
-
-@each_row(("name", "counted"), PUBLISHED)
+@listed
 def test_published_assistants_are_taken_by_name_and_for_their_targets(name, counted):
     target = load_architecture(f"google/gemma-4-{name}-it")
-    drafter, named = (
-        load_drafter(typed, target) for typed in ("mtp", f"google/gemma-4-{name}-it-assistant")
-    )
+    own = f"google/gemma-4-{name}-it-assistant"
+    drafter, named = (load_drafter(typed, target) for typed in ("mtp", own))
     (head,) = drafter.architectures
     assert head.total_parameters == counted - NORMS_OF_HEADS
     assert named.architectures == drafter.architectures
@@ -73,13 +63,7 @@ def test_published_assistants_are_taken_by_name_and_for_their_targets(name, coun
     assert narrow.architectures[0].weight_dtype == "fp8"
 
 
-@one_case(
-    "target name message",
-    ("gemma-4-31b", "google/gemma-4-26B-A4B-it-assistant", "an assistant of Gemma-4-31B"),
-    ("qwen3-8b", "gemma-4-12b-it-assistant", "assistant of Gemma-4-12B'; .*of Qwen3-8B"),
-    ("gemma-4-31b", "google/gemma-4-99B-it-assistant", "such as .*gemma-4-31b-it-assistant"),
-    ("gemma-4-e2b", "x/gemma-4-E2B-it-qat-assistant", "such as .*gemma-4-e2b-it-assistant"),
-)
+@listed
 def test_no_other_drafter_is_taken_for_a_named_assistant(target, name, message):
     refused(message, load_drafter, name, load_architecture(target))
 

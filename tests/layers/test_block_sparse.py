@@ -82,9 +82,7 @@ def test_decoding_reads_all_index_keys_and_the_best_blocks():
     own = core["block_sparse_core"].cache_bytes / LAYERS
     assert dense == pytest.approx(4 * (100_001 + 1) * 2048, rel=1e-12)
     assert own == pytest.approx(4 * (REACH + 1) * 2048, rel=1e-12)
-    assert core["block_sparse_core"].flop == pytest.approx(
-        4 * REACH * 64 * 4 * 128 * LAYERS, rel=1e-12
-    )
+    assert core["block_sparse_core"].flop == pytest.approx(4 * REACH * 64 * 4 * 128 * LAYERS, 1e-12)
 
 
 def of_layers(mixer):
@@ -139,9 +137,8 @@ def test_short_contexts_are_read_as_dense_attention_reads_them():
     """Up to the reach there is nothing to select."""
     short = components(batch_size=3, context_length=500, model=of_layers(SPARSE))
     dense = components(batch_size=3, context_length=500, model=of_layers(FULL))
-    assert short["block_sparse_core"].cache_bytes == pytest.approx(
-        dense["attention_core"].cache_bytes, rel=1e-12
-    )
+    expected = pytest.approx(dense["attention_core"].cache_bytes, rel=1e-12)
+    assert short["block_sparse_core"].cache_bytes == expected
 
 
 # Answers

@@ -72,9 +72,7 @@ def test_entries_in_other_dtypes():
 def test_drafted_tokens_widen_windows_and_rings():
     """Nothing is copied to get back: what was rejected is written over."""
     deployment, _ = deploy(target="deepseek-v4-flash", hardware="b300")
-    one, four = (
-        float(MemoryUse(deployment, 4096 - tokens, tokens).bytes_per_request) for tokens in (1, 4)
-    )
+    one, four = (float(MemoryUse(deployment, 4096 - n, n).bytes_per_request) for n in (1, 4))
     more = 3 * (43 * ENTRY + 21 * RINGS[4] + 20 * RINGS[128])
     assert four - one == pytest.approx(more)
     passes = [pass_of(FLASH, batch_size=8, tokens_per_sequence=n).components for n in (1, 4)]
@@ -159,9 +157,8 @@ def layer_of(ratio):
 
 @pytest.mark.parametrize("tokens", [1, 4])
 def test_entries_of_hca_are_read_once_for_all_tokens(tokens):
-    core = components(128, batch_size=5, tokens_per_sequence=tokens, context_length=12_800)[
-        "attention_core"
-    ]
+    point = {"batch_size": 5, "tokens_per_sequence": tokens, "context_length": 12_800}
+    core = components(128, **point)["attention_core"]
     read = 127 + tokens + (12_800 + tokens) / 128
     assert core.cache_bytes == pytest.approx(5 * 10 * ENTRY * (read + tokens * (1 + 1 / 128)))
     pairs = tokens * 128 + tokens * (12_800 + (tokens + 1) / 2) / 128
@@ -242,8 +239,7 @@ def test_module_has_a_window_and_four_streams():
     head = mtp_drafter(FLASH).architectures[0]
     assert head.layers[0].mixer == MIXERS[0]
     assert head.layers[0].feed_forward == FLASH.layers[0].feed_forward
-    assert head.residuals == FLASH.residuals
-    assert head.input_projection_size == 2 * 4096
+    assert (head.residuals, head.input_projection_size) == (FLASH.residuals, 2 * 4096)
 
 
 @each_row(("changes", "message"), faults("compressed attention"))

@@ -58,8 +58,7 @@ def test_measures_of_sequences_by_hand():
         sequence_group(batch_size=2, context_length=9),
     )
     carried, replica = Carried(Batch(groups)), Pass(Stream(8, *("bf16",) * 5), Layout()).replica
-    assert replica.num_sequences.at(carried) == 5
-    assert replica.num_tokens.at(carried) == 3 * 2 + 2
+    assert (replica.num_sequences.at(carried), replica.num_tokens.at(carried)) == (5, 3 * 2 + 2)
     assert replica.pairs(None).at(carried) == 3 * (6 + 7) + 2 * 10
     assert replica.pairs(4).at(carried) == 3 * (4 + 4) + 2 * 4
     assert replica.entries(None).at(carried) == 3 * 7 + 2 * 10

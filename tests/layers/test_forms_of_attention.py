@@ -30,11 +30,9 @@ def pass_of(mixer, *, tensor_parallel=1, tokens=1, context=1000.0, batch=3):
 
 @cases(
     "mixer made_by_kv_heads outputs",
-    (PLAIN, 8 * 192 + 8 * 192, 64 * 192),
-    (NARROW, 8 * 192 + 8 * 128, 64 * 128),
-    (KEYS_ALONE, 8 * 192, 64 * 192),
-    (READER, 0, 64 * 192),
-)
+    (PLAIN, 8 * 192 + 8 * 192, 64 * 192), (NARROW, 8 * 192 + 8 * 128, 64 * 128),
+    (KEYS_ALONE, 8 * 192, 64 * 192), (READER, 0, 64 * 192),
+)  # fmt: skip
 @pytest.mark.parametrize("gpus", [1, 8, 16])
 def test_matrices(mixer, made_by_kv_heads, outputs, gpus):
     whole = H * (64 * 192 + made_by_kv_heads) + outputs * H

@@ -23,8 +23,7 @@ def model(latent_size=LATENT, **changes):
 def test_parameters_by_hand():
     expert, around = 2 * LATENT * WIDTH, 2 * H * LATENT
     always = H * EXPERTS + 2 * H * SHARED + around
-    assert LAYER.expert_parameters(H) == expert
-    assert LAYER.parameters(H) == EXPERTS * expert + always
+    assert (LAYER.expert_parameters(H), LAYER.parameters(H)) == (expert, EXPERTS * expert + always)
     assert LAYER.active_parameters(H) == USED * expert + always
 
 
@@ -40,8 +39,7 @@ def test_projections_are_copied_to_each_gpu_and_left_in_16_bits(gpus):
 @pytest.mark.parametrize("gpus", [1, 4])
 def test_work_of_the_projections(gpus):
     part = pass_of(model(), batch_size=8, layout=Layout(gpus)).components["latent_projections"]
-    assert part.flop == 8 * 3 * 2 * (2 * H * LATENT)
-    assert part.weight_bytes == 3 * 2 * H * LATENT * 2
+    assert (part.flop, part.weight_bytes) == (8 * 3 * 2 * (2 * H * LATENT), 3 * 2 * H * LATENT * 2)
     assert part.activation_bytes == 8 * 3 * 2 * (H + LATENT) * 2
     assert (part.kernels, part.depth, part.kind) == (6, 3 * (H + LATENT), "gemm")
     assert "latent_projections" not in pass_of(model(0), batch_size=8).components

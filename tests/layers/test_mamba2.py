@@ -22,13 +22,11 @@ def test_weights_of_a_layer_by_hand():
     channels = INNER + 2 * GROUPS * STATE
     matrices = H * (INNER + channels + HEADS) + INNER * H
     by_head = matrices + channels * 4 + 3 * HEADS + INNER
-    assert LAYER.weights(H) == by_head
-    assert LAYER.weights(H, 8) == by_head / 8
+    assert (LAYER.weights(H), LAYER.weights(H, 8)) == (by_head, by_head / 8)
 
 
 def test_layers_have_one_purpose_and_one_norm():
-    assert SUPER.num_layers == 88
-    assert SUPER.num_norms == 88 + 1
+    assert (SUPER.num_layers, SUPER.num_norms) == (88, 88 + 1)
     pairs = [(bool(group.mixer), bool(group.feed_forward)) for group in SUPER.layers]
     assert all(mixer != block for mixer, block in pairs)
     reductions = pass_of(SUPER, batch_size=1, layout=Layout(8)).components["all_reduce"].reductions

@@ -24,9 +24,8 @@ def _product_of_all_factors(tokens, p, c):
 @each_row("p", [1e-4, 0.25, 1.0])
 @each_row("c", [0.0, 1e-6, 0.18, 1.0])
 def test_use_of_an_expert_by_long_sequences_is_a_product_of_all_its_factors(tokens, p, c):
-    assert float(expert_use(tokens, p, c)) == pytest.approx(
-        _product_of_all_factors(tokens, p, c), abs=1e-12
-    )
+    expected = _product_of_all_factors(tokens, p, c)
+    assert float(expert_use(tokens, p, c)) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_union_grows_evenly_over_the_place_where_its_sum_becomes_an_integral():

@@ -103,8 +103,7 @@ def test_parts_beside_others_read_no_residual():
     group = PLAIN.layers[0]
     beside = replace(group, feed_forward=None, num_norms=0)
     model = replace(PLAIN, layers=(group, beside))
-    assert model.around.mixed_layers == group.count
-    assert model.around.mixed_blocks == 2 * group.count
+    assert (model.around.mixed_layers, model.around.mixed_blocks) == (group.count, 2 * group.count)
 
 
 @each_row(("residuals", "message"), faults("residuals"))

@@ -4,7 +4,7 @@ import math
 
 import pytest
 from msgspec.structs import replace
-from rows import each_row, one_case
+from rows import each_row, one_case, values_of
 from strategies import pass_of
 
 from specmodel import load_architecture
@@ -27,12 +27,7 @@ from specmodel.core.layers.stream import Stream
 
 H, TOKENS, LAYERS = 4096, 6, 5
 
-SHAPES = {
-    # MoE layers, width, experts, experts to choose from, of a token, bytes of a value sent and back
-    "qwen3-30b-a3b": (48, 2048, 128, 128, 8, 2, 2),
-    "deepseek-v3": (58, 7168, 256, 256, 8, 1, 2),  # 8 bits out, 16 back: 7,168 B and 14,336 B
-    "longcat-flash": (28, 6144, 512, 768, 12, 2, 2),  # of 768 choices, 256 have no weights
-}
+SHAPES = {name: own for name, *own in values_of("cases/layers.txt", "rows of experts")}
 """As published; the scales of 8-bit rows, 4 B for each 128 values, are left out (1 %)."""
 
 
@@ -196,9 +191,7 @@ RECURRENCES = [
     (StateKeeping("native", "scratch"), 1 + 4 + 2, 0),  # the accepted one is copied
 )
 @each_row(("mixer", "values", "operations", "record"), RECURRENCES)
-def test_a_gpu_has_its_recurrences(
-    mixer, values, operations, record, states, moved, recorded, gpus
-):
+def test_recurrences_of_a_gpu(mixer, values, operations, record, states, moved, recorded, gpus):
     part = work_of(mixer, gpus, tokens=4, states=states)["recurrence"]
     state = STATE_BYTES / 4
     assert part.flop == TOKENS * 4 * LAYERS * operations * state / gpus

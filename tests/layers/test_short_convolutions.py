@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from configs import CONFIGS, read
 from printed import refused
-from rows import cases
+from rows import each_listed
 
 from specmodel import InputError, deploy, load_architecture, predict
 from specmodel.core.cost import MemoryUse
@@ -44,15 +44,7 @@ def test_a_rejection_needs_a_chain():
 # What is read
 
 
-@cases(
-    "changes width",
-    ({}, 704),  # 666 of 1000, in steps of 64
-    ({"block_ffn_dim_multiplier": 1.5}, 1024),
-    ({"block_multiple_of": 1}, 666),
-    ({"block_multiple_of": None}, 768),
-    ({"block_auto_adjust_ff_dim": False}, 1000),
-    ({"block_ff_dim": None, "intermediate_size": 3000}, 2048),
-)
+@each_listed
 def test_width_of_dense_blocks(changes, width):
     assert [block.ffn_size for block in read(SMALL, **changes).feed_forwards] == [width]
 

@@ -98,8 +98,7 @@ def test_decoding_reads_all_index_keys_and_gathers_the_best():
     assert found["indexer"].cache_bytes == 4 * 61 * 132 * (100_001 + 1)
     assert found["indexer"].flop == 4 * 61 * 2 * 64 * 128 * 100_001
     core = found["attention_core"]
-    assert core.memory_cause == "KV"
-    assert core.cache_bytes == 4 * 61 * 1152 * (2048 + 1)
+    assert (core.memory_cause, core.cache_bytes) == ("KV", 4 * 61 * 1152 * (2048 + 1))
     assert core.flop == 4 * 61 * 2 * 128 * (576 + 512) * 2048
     kinds = [found[name].kind for name in ("attention_projections", "indexer", "attention_core")]
     assert kinds == ["sparse_attention", "indexer", "sparse_attention"]
@@ -134,18 +133,16 @@ def test_tokens_that_share_index_keys(capability, tokens, reads):
     Every other number is cut into sequences of one token, each of which reads all keys.
     """
     context = 100_000
-    found = components(
-        capability=capability, batch_size=2, tokens_per_sequence=tokens, context_length=context
-    )
+    point = {"batch_size": 2, "tokens_per_sequence": tokens, "context_length": context}
+    found = components(capability=capability, **point)
     read = reads * (context + tokens)
     assert found["indexer"].cache_bytes == pytest.approx(2 * 61 * 132 * (read + tokens))
     assert found["attention_core"].cache_bytes == 2 * 61 * 1152 * (tokens * 2048 + tokens)
 
 
 def test_chunk_of_a_prompt_reads_index_keys_once():
-    found = components(
-        batch_size=1, tokens_per_sequence=4096, context_length=10_000, logits_per_sequence=1
-    )
+    point = {"tokens_per_sequence": 4096, "context_length": 10_000, "logits_per_sequence": 1}
+    found = components(batch_size=1, **point)
     assert found["indexer"].cache_bytes == 61 * 132 * (14_096 + 4096)
     pairs = 4096 * (10_000 + 4097 / 2)
     assert found["indexer"].flop == pytest.approx(61 * 2 * 64 * 128 * pairs)

@@ -5,7 +5,7 @@ import tomllib
 import pytest
 from printed import refused
 from published_tables import read_table
-from rows import cases, each_row, faults
+from rows import each_listed, each_row, faults
 from sampled import sampled
 
 from specmodel import HardwareProfile, deploy, list_hardware, load_engine, load_hardware
@@ -88,16 +88,7 @@ def test_refuses(changes, message):
     refused(message, load_hardware("h100_sxm").with_changes, "hardware", changes)
 
 
-@cases(
-    "name dtype expected",
-    ("h100_sxm", "bf16", "bf16"),
-    ("h100_sxm", "fp16", "bf16"),
-    ("rtx_pro_6000", "fp4", "fp4"),
-    ("mi300x", "fp4", "fp8"),
-    ("h100_sxm", "int4", "int8"),
-    ("a100_sxm_80gb", "fp4", "bf16"),
-    ("t4", "fp8", "fp16"),
-)
+@each_listed
 def test_compute_dtype_is_the_next_wider(name, dtype, expected):
     profile = load_hardware(name)
     assert profile.compute_dtype(dtype) == expected

@@ -92,10 +92,10 @@ def test_parameters_by_hand():
 
 def test_groups_are_the_sum_of_their_parts():
     """Attention alone, a feed-forward block alone, and both in one layer: as many norms."""
-    apart = build(
-        grouped_shape({"count": 3, "mixer": ATTENTION}, {"count": 3, "feed_forward": DENSE})
+    attending, feeding = {"count": 3, "mixer": ATTENTION}, {"count": 3, "feed_forward": DENSE}
+    apart, together = (
+        build(grouped_shape(*g)) for g in ([attending, feeding], [attending | feeding])
     )
-    together = build(grouped_shape({"count": 3, "mixer": ATTENTION, "feed_forward": DENSE}))
     assert (apart.num_layers, together.num_layers) == (6, 3)
     assert apart.total_parameters == together.total_parameters
     assert apart.sequence_bytes(100.0) == together.sequence_bytes(100.0)

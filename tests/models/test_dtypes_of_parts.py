@@ -2,7 +2,7 @@
 
 import pytest
 from printed import refused
-from rows import each_row, one_case
+from rows import each_row, listed, one_case
 from strategies import pass_of
 
 from specmodel import Architecture, InputError, deploy, load_architecture
@@ -125,12 +125,7 @@ def test_shared_experts_have_the_dtype_of_their_layers_block():
     assert narrow.active_parameters == plain.active_parameters
 
 
-@one_case(
-    "layer match",
-    ({"mixer": None, "output_dtype": "fp8"}, "output_dtype: got 'fp8'; expected none"),
-    ({"feed_forward": None, "ffn_dtype": "fp8"}, "ffn_dtype: got 'fp8'; expected none"),
-    ({"mixer_dtype": "fp7"}, "mixer_dtype: got 'fp7'"),
-)
+@listed
 def test_dtype_of_a_part_that_layers_lack(layer, match):
     refused(match, model, {"count": 1, **layer})
 
@@ -157,8 +152,7 @@ def test_what_has_a_dtype_of_its_own_is_told():
 
 
 def test_every_dtype_with_a_size_has_kernels_and_arithmetic():
-    assert wider_dtype("fp4", "mxfp8") == "fp8"
-    assert wider_dtype("bf16", "int4_g32") == "bf16"
+    assert (wider_dtype("fp4", "mxfp8"), wider_dtype("bf16", "int4_g32")) == ("fp8", "bf16")
     for dtype in BYTES_PER_ELEMENT:
         assert ARITHMETIC_BITS[kernel_dtype(dtype)] == ARITHMETIC_BITS[dtype]
 

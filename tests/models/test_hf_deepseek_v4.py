@@ -37,8 +37,7 @@ def read(**changes):
 def test_dtypes_of_checkpoints(changes, weights, experts):
     """What is cached has 8 bits in all of them, as engines have it."""
     model = read(**changes)
-    assert (model.weight_dtype, model.expert_dtype) == (weights, experts)
-    assert model.kv_dtype == "fp8"
+    assert (model.weight_dtype, model.expert_dtype, model.kv_dtype) == (weights, experts, "fp8")
 
 
 # V4.1: entries that layers share
@@ -97,8 +96,7 @@ def test_modules_of_v41_are_a_block_for_another_drafter():
     mixer = head.architectures[0].layers[0].mixer
     assert mixer == next(iter(model.mixers))
     plain = read_shared(dspark_block_size=None)
-    assert plain.num_mtp_modules == 3
-    assert plain.mtp_layer.mixer.ratio == 0
+    assert (plain.num_mtp_modules, plain.mtp_layer.mixer.ratio) == (3, 0)
 
 
 def test_dspark_of_v41_is_made_of_its_modules():

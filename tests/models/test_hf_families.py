@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from configs import TABLE, flat, kinds, read
 from printed import refused
-from rows import each_row, one_case
+from rows import each_row, listed, rows_of
 from shapes import without_fields
 
 from specmodel import Architecture, InputError, list_architectures, load_architecture
@@ -62,22 +62,9 @@ def test_parameters_caches_and_states_are_those_of_the_model(row):
     assert float(model.sequence_bytes(np.zeros(()))) == row["state_bytes"]
 
 
-OF_NO_ID = {
-    "qwen3-next-80b-a3b": "transformers--qwen3_next",
-    "kimi-linear-48b-a3b": "transformers--kimi_linear", "step-3.7-flash": "transformers--step3p7",
-    "mimo-v2.5": "XiaomiMiMo--MiMo-V2-Flash", "qwen3.8-27b": "Qwen--Qwen3.5-27B",
-    "ling-3.0-flash": "transformers--bailing_hybrid-saved", "laguna-xs.2": "transformers--laguna",
-    "inkling-2-small": "transformers--inkling2", "mistral-small-4": "transformers--mistral4",
-    "qwen3-coder-30b-a3b": "Qwen--Qwen3-30B-A3B", "qwen3-4b": "Qwen--Qwen3-VL-4B-Instruct",
-    "ling-flash-2.0": "vllm--bailing_moe_v2",
-}  # fmt: skip
+OF_NO_ID = dict(rows_of("cases/models.txt", "shapes by another name"))
 """Those whose shape a configuration has that goes by another name."""
-WITH_MODULES = {
-    "hy3": "transformers--hy_v3",
-    "glm-4.7-flash": "transformers--glm4_moe_lite",
-    "qwen3.8-flash-next": "Qwen--Qwen3.8-Flash-Next",
-    "inkling": "transformers--inkling",
-}
+WITH_MODULES = dict(rows_of("cases/models.txt", "shapes of which engines load modules"))
 """Those whose modules for multi-token prediction engines load, but no key of the class tells."""
 
 
@@ -172,8 +159,8 @@ def test_a_number_for_each_layer_must_be_the_same_in_all(key):
     config = flat("transformers--hunyuan_v1_moe")
     value = config[key][0]
     assert read(config | {key: value}) == read(config)
-    for listed in ([value] * 31 + [value + 1], [value] * 31, [True] * 32):
-        refused(f"{key}: got", read, config, **{key: listed})
+    for values in ([value] * 31 + [value + 1], [value] * 31, [True] * 32):
+        refused(f"{key}: got", read, config, **{key: values})
 
 
 # Plans of layers
@@ -191,13 +178,7 @@ def dense_layers(model):
     return sum(n for part, n in model.feed_forwards.items() if part.kind == "dense")
 
 
-@one_case(
-    "keys num_dense",
-    ({}, 1),
-    ({"moe_layer_start_index": 3}, 3),
-    ({"moe_layer_end_index": 25}, 3),
-    ({"moe_layer_start_index": 0, "moe_layer_interval": 2}, 14),
-)
+@listed
 def test_layers_that_route_from_start_to_end(keys, num_dense):
     assert dense_layers(read(flat("transformers--ernie4_5_moe"), **keys)) == num_dense
 

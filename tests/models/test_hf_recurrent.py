@@ -46,8 +46,7 @@ K3, GLM = flat("moonshotai--Kimi-K3"), flat("zai-org--GLM-5.3-Flash")
 
 def test_kimi_k3_and_glm_flash():
     """One attends to sums of 12 layers, the other has four residual streams."""
-    assert read(K3).residuals.block_layers == 12
-    assert read(K3).num_mtp_modules == 0
+    assert (read(K3).residuals.block_layers, read(K3).num_mtp_modules) == (12, 0)
     assert read(GLM).residuals.num_streams == 4
     assert read(GLM, mhc=False).residuals is None
 
@@ -58,9 +57,8 @@ def test_pooled_index_keys():
     alone = model.with_changes("target", {"index_pool": 1})
     more = model.total_parameters - alone.total_parameters
     assert more == 11 * (4096 * 128 + 4 * 128)
-    pooled, plain = (
-        pass_of(one, batch_size=3, context_length=9999).components for one in (model, alone)
-    )
+    point = {"batch_size": 3, "context_length": 9999}
+    pooled, plain = (pass_of(one, **point).components for one in (model, alone))
     assert pooled["indexer"].cache_bytes * 4 == pytest.approx(plain["indexer"].cache_bytes)
     assert pooled["indexer"].flop * 4 == plain["indexer"].flop
     name = "index_selection"

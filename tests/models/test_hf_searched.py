@@ -114,8 +114,7 @@ def test_each_layer_loads_the_union_of_its_own_experts():
 def test_the_module_has_experts_of_its_own():
     module = [{"block_type": "attention"}, {"block_type": "moe", "n_routed_experts": 8}]
     shape = read(puzzle(mtp_block_configs=module))
-    assert shape.mtp_layer.feed_forward.num_experts == 8
-    assert shape.mtp_layer.mixer.num_heads == 32
+    assert (shape.mtp_layer.feed_forward.num_experts, shape.mtp_layer.mixer.num_heads) == (8, 32)
 
 
 @pytest.mark.parametrize(("changes", "match"), [

@@ -103,11 +103,9 @@ def parts_of(model):
             found.setdefault("attention", set()).add(dtype)
             found.setdefault("output", set()).add(one.output_dtype or dtype)
     ends = {
-        "head": model.head_dtype or model.outer_dtype,
-        "mtp": model.mtp_dtype,
-        "activations": model.activation_dtype,
-        "kv": model.kv_dtype,
-    }
+        "head": model.head_dtype or model.outer_dtype, "mtp": model.mtp_dtype,
+        "activations": model.activation_dtype, "kv": model.kv_dtype,
+    }  # fmt: skip
     assert model.outer_dtype == "bf16"
     return {name: "+".join(sorted(dtypes)) for name, dtypes in found.items()} | ends
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from published_tables import read_table
+from rows import cases
 
 from specmodel import Acceptance, load_architecture, load_engine, predict
 
@@ -46,9 +47,7 @@ def test_sparser_models_peak_later_and_stay_good_over_a_wider_range(context, c, 
 
 @every_kernels
 @pytest.mark.parametrize("context", [0, 512])
-@pytest.mark.parametrize(
-    ("target", "drafter"), [("opt-30b", "opt-350m"), ("qwen3-32b", "qwen2-0.5b")]
-)
+@cases("target drafter", ("opt-30b", "opt-350m"), ("qwen3-32b", "qwen2-0.5b"))
 def test_target_efficiency_of_a_dense_model_never_rises(target, drafter, context, kernels):
     efficiency = run(target, drafter, 0.8, context, 0.0, kernels).target_efficiency
     assert (np.diff(efficiency) <= 1e-12).all()
@@ -106,16 +105,11 @@ def excess_over_measured_peaks(**names):
     excess = {}
     for row in read_table("moesd_table1.csv"):
         p = predict(
-            target=row["target"],
-            drafter=row["drafter"],
-            hardware="a800_sxm_80gb",
-            tensor_parallel=2,
-            batch_size=batch,
-            draft_length=int(row["draft_length"]),
+            target=row["target"], drafter=row["drafter"], hardware="a800_sxm_80gb",
+            tensor_parallel=2, batch_size=batch, draft_length=int(row["draft_length"]),
             acceptance=Acceptance(step_efficiency=float(row["step_efficiency"])),
-            context_length=300,
-            **names,
-        )
+            context_length=300, **names,
+        )  # fmt: skip
         over = p.speedup.max() / float(row["speedup"]) - 1
         excess.setdefault(row["target"], []).append(over)
     return excess

@@ -60,8 +60,7 @@ def test_under_load_each_token_takes_the_others_prefill_over_the_output_length()
     np.testing.assert_allclose(loaded.prefill_time, prefill, rtol=1e-12)
     carried = (SIZES - 1) / 512 * added_by_prompt(loaded.deployment, idle.tpot, 4096, SIZES, 4352)
     np.testing.assert_allclose(loaded.tpot, idle.tpot + carried, rtol=1e-12)
-    assert loaded.largest_share[-1] == "prefill"
-    assert loaded.tpot[0] == idle.tpot[0]
+    assert (loaded.largest_share[-1], loaded.tpot[0]) == ("prefill", idle.tpot[0])
 
 
 def test_a_speculating_step_carries_as_many_times_the_prefill_as_it_makes_tokens():
@@ -76,9 +75,8 @@ def test_a_speculating_step_carries_as_many_times_the_prefill_as_it_makes_tokens
     np.testing.assert_allclose(loaded.tpot, idle.tpot + carried + by_head, rtol=1e-12)
     np.testing.assert_allclose(loaded.target_efficiency, plain / verify, rtol=1e-12)
     np.testing.assert_allclose(loaded.speedup, tokens * plain / step, rtol=1e-12)
-    np.testing.assert_allclose(
-        loaded.break_even_acceptance_rate, idle.break_even_acceptance_rate, rtol=1e-12
-    )
+    needed = [p.break_even_acceptance_rate for p in (loaded, idle)]
+    np.testing.assert_allclose(*needed, rtol=1e-12)
 
 
 def test_the_best_draft_of_a_loaded_engine_has_the_largest_of_its_speedups():

@@ -13,11 +13,9 @@ from specmodel.core.prediction.columns import LOAD_COLUMNS
 from specmodel.core.prediction.evaluate import evaluate
 
 POINTS = {
-    "batch_size": np.array([1.0, 8.0, 64.0]),
-    "draft_length": np.asarray(3.0),
-    "verify_tokens": np.asarray(4.0),
-    "context_length": np.asarray(2048.0),
-}
+    "batch_size": np.array([1.0, 8.0, 64.0]), "draft_length": np.asarray(3.0),
+    "verify_tokens": np.asarray(4.0), "context_length": np.asarray(2048.0),
+}  # fmt: skip
 LOAD = {"prompt_length": np.asarray(8000.0), "output_length": np.asarray(1000.0)}
 WHERE = {"target": "qwen3-30b-a3b", "hardware": "h100_sxm", "drafter": "eagle3"}
 WHERE |= {"engine": "ideal", "popularity": "equal", "routing_correlation": 0.2}

@@ -111,9 +111,8 @@ def test_sources_of_an_interval_share_the_variance_of_the_law_that_is_drawn():
     """Of a factor on steps and an acceptance rate, independent: by the square of their spreads."""
     spread, of_rate = 0.1, 0.05
     acceptance = Acceptance(acceptance_rate=0.6, spread=of_rate)
-    p = with_exact_kernels(
-        predicted(engine=with_known_host(), acceptance=acceptance, **KNOWN_ROUTING)
-    )
+    found = predicted(engine=with_known_host(), acceptance=acceptance, **KNOWN_ROUTING)
+    p = with_exact_kernels(found)
     rows = p.rows()
     slope = np.log(expected_tokens_per_step(0.605, 3) / expected_tokens_per_step(0.595, 3)) / 0.01
     expected = (slope * of_rate) ** 2 / ((slope * of_rate) ** 2 + spread**2)

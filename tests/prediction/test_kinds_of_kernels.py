@@ -17,12 +17,9 @@ from specmodel.core.prediction import intervals
 
 FIT = replace(
     load_hardware("h200_sxm").fitted["vllm"].gemm["bf16"],
-    **dict.fromkeys(("mean_error", "shape_spread", "row_spread"), 0.1),
-    varied=[],
-    covariance=[],
-    at_bound=[],
-    memory_efficiency=0.8,
-)
+    **dict.fromkeys(("mean_error", "shape_spread", "row_spread"), 0.1), varied=[], covariance=[],
+    at_bound=[], memory_efficiency=0.8,
+)  # fmt: skip
 
 
 def stack(**kinds):

@@ -57,12 +57,10 @@ def test_contexts_outside_those_measured_are_named():
 @one_case(
     "given expected",
     ({32_768: 1.57, 2048: 2.87}, "rising contexts from 0 on, each with tokens from 1 to 4"),
-    ({-1: 2.87}, "rising contexts from 0 on"),
-    ({2048: 0.9}, "tokens from 1 to 4"),
-    ({}, "at least one number"),
-    ("2048:2.87,32768", "such as 2048:3.2,32768:2.1"),
+    ({-1: 2.87}, "rising contexts from 0 on"), ({2048: 0.9}, "tokens from 1 to 4"),
+    ({}, "at least one number"), ("2048:2.87,32768", "such as 2048:3.2,32768:2.1"),
     ({2048: float("nan")}, "finite numbers"),
-)
+)  # fmt: skip
 def test_what_is_no_acceptance_by_context_is_said_in_one_line(given, expected):
     with pytest.raises(InputError, match="acceptance_by_context: got") as caught:
         specmodel.predict(*WORDS, **EAGLE, **(BY_CONTEXT | {"acceptance_by_context": given}))

@@ -4,19 +4,13 @@ import itertools
 
 import numpy as np
 import pytest
-from rows import each_row
+from rows import each_row, values_of
 
 import specmodel
 from specmodel import list_hardware, load_hardware
 
 SIZES = (1, 16, 128)
-MODELS = (
-    ("qwen3-30b-a3b", 1, ("bf16", "fp8", "fp8_block", "fp4", "int4_g32")),
-    ("gpt-oss-120b", 1, (None,)),
-    ("llama-3.1-8b", 1, ("bf16", "fp8", "fp8_block", "fp4")),
-    ("deepseek-r1", 8, ("fp8_block", "fp4")),
-    ("deepseek-v3.2", 8, ("fp8_block",)),
-)
+MODELS = values_of("cases/prediction.txt", "models on every gpu")
 GPUS = {
     name: gpu
     for name in list_hardware()

@@ -55,14 +55,11 @@ def test_overheads_add_up_as_stated(stack):
     ideal, real = qwen2(engine=apart, stack=stack), qwen2(stack=stack)
     assert (launches(ideal.times.forward) == 0) == (stack == "datasheet")
     kernels = launches(real.times.forward) - launches(ideal.times.forward)
-    np.testing.assert_allclose(
-        real.forward_time - ideal.forward_time, kernels + ENGINE.pass_time, rtol=1e-9
-    )
+    more = real.forward_time - ideal.forward_time
+    np.testing.assert_allclose(more, kernels + ENGINE.pass_time, rtol=1e-9)
     np.testing.assert_allclose(real.reject_time, 2e-4 + 1e-6 * real.batch_size, rtol=1e-12)
     draft_kernels = launches(real.times.drafting[0].each) - launches(ideal.times.drafting[0].each)
-    np.testing.assert_allclose(
-        real.draft_time - ideal.draft_time, 4 * (draft_kernels + 1e-4), rtol=1e-9
-    )
+    np.testing.assert_allclose(real.draft_time - ideal.draft_time, 4 * (draft_kernels + 1e-4), 1e-9)
 
 
 @settings(max_examples=15)
@@ -109,9 +106,7 @@ def test_step_without_a_proposal_costs_a_plain_pass():
     part = qwen2(drafter=drafters.ngram_drafter(proposal_rate=rate), batch_size=1)
     mean = rate * full.verify_time + (1 - rate) * full.forward_time
     np.testing.assert_allclose(part.verify_time, mean, rtol=1e-12)
-    np.testing.assert_allclose(
-        part.tokens_per_step, rate * full.tokens_per_step + 1 - rate, rtol=1e-12
-    )
+    np.testing.assert_allclose(part.tokens_per_step, rate * full.tokens_per_step + 1 - rate, 1e-12)
     never = qwen2(drafter=drafters.ngram_drafter(proposal_rate=0.0))
     np.testing.assert_allclose(never.speedup, 1, rtol=1e-12)
     assert np.isnan(never.break_even_acceptance_rate).all()
@@ -133,11 +128,8 @@ def test_popularity_may_differ_between_layers(tmp_path):
     path = tmp_path / "layers.txt"
     path.write_text("\n".join(" ".join(map(repr, row.tolist())) for row in layers))
     point = {
-        "target": "qwen3-30b-a3b",
-        "hardware": "h200_sxm",
-        "batch_size": [1, 8],
-        "draft_length": 3,
-    }
+        "target": "qwen3-30b-a3b", "hardware": "h200_sxm", "batch_size": [1, 8], "draft_length": 3,
+    }  # fmt: skip
     point |= {"drafter": "mtp", "acceptance": 0.7, "expert_parallel": 1}
     each = [predict(**point, popularity=layer).active_experts_verify for layer in layers]
     for told in (layers, path):
@@ -223,8 +215,7 @@ def test_beyond_memory_warns_with_figures():
         engine="ideal", batch_size=[1, 4096], draft_length=3, acceptance=0.5, context_length=4096,
     )  # fmt: skip
     (note,) = p.notes
-    assert note.kind == "beyond_memory"
-    assert note.values["largest"] == p.max_batch_size.min()
+    assert (note.kind, note.values["largest"]) == ("beyond_memory", p.max_batch_size.min())
     sizes = [note.values[f"{name}_bytes"] / 1e9 for name in ("usable", "capacity")]
     assert sizes == pytest.approx([77.3, 85.9], abs=0.05)
     assert p.warnings == (str(note),)
@@ -274,9 +265,8 @@ def test_a_point_does_not_depend_on_its_neighbours():
 def test_intervals_are_those_of_errors_left_out_and_count_nothing_twice(monkeypatch):
     """Where only GEMMs err, by e^(s x + r y), a pass takes the rest and e^(1.28 (s² + r²)^½) b."""
     monkeypatch.setattr(intervals, "DRAWS", 40_000)
-    deployment = deploy(
-        target="llama-3.1-8b", drafter="ngram", hardware="h200_sxm", engine="ideal"
-    )[0]
+    where = {"target": "llama-3.1-8b", "drafter": "ngram", "hardware": "h200_sxm"}
+    deployment = deploy(**where, engine="ideal")[0]
     fits = deployment.kernels.fits
     known = replace(fits["attention"]["bf16"], shape_spread=0.0, row_spread=0.0)
     wide = fits["gemm"]["bf16"]

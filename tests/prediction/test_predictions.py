@@ -44,9 +44,8 @@ def predicted(row):
         measured_draft_length=int(measured) if measured else None,
     )
     interval = bool(row["interval"])
-    prediction = predict_deployed(
-        *resolve(deployed), **point, acceptance=acceptance, interval=interval
-    )
+    point |= {"acceptance": acceptance, "interval": interval}
+    prediction = predict_deployed(*resolve(deployed), **point)
     values = {name: getattr(prediction, name).item() for name in PREDICTED}
     for name in WITH_ENDS if interval else ():
         ends = prediction.intervals[name]
