@@ -157,8 +157,7 @@ def limits(p, at):
     """Return where special cases are exact."""
     none = at(draft_length=0)
     sure = at(acceptance=1.0)
-    rate = p.deployment.drafter.proposal_rate
-    needed = p.break_even_acceptance_rate
+    rate, needed = p.deployment.drafter.proposal_rate, p.break_even_acceptance_rate
     breaks_even = at(acceptance=np.nan_to_num(needed)).speedup
     is_idle = p.deployment.runs_idle_drafter  # then a best length of 0 says that none is loaded
     takes_turns = is_idle and none.evaluation.at_once is not None  # for room that it takes

@@ -101,8 +101,7 @@ def test_what_a_notebook_reads_is_what_was_measured():
 
     from specmodel.calibrate.measure import read_measurements
 
-    copied = ROOT / "notebooks/measured"
-    measured = ROOT / "calibration/results/h100_sxm_torch"
+    copied, measured = ROOT / "notebooks/measured", ROOT / "calibration/results/h100_sxm_torch"
     name = "closed_loop_summary.csv"
     assert (copied / name).read_bytes() == (measured / name).read_bytes()
     medians = read_measurements(copied / "timings.csv")

@@ -19,9 +19,8 @@ CORRELATIONS = st.floats(0, 1)
 
 @pytest.mark.parametrize("row", read_table("saturation_tokens.csv"), ids=lambda row: row["model"])
 def test_published_saturation_points(row):
-    E, k, expected = (
-        int(row[key]) for key in ("num_experts", "experts_per_token", "saturation_tokens")
-    )
+    names = ("num_experts", "experts_per_token", "saturation_tokens")
+    E, k, expected = (int(row[name]) for name in names)
     assert experts.saturation_tokens(E, k) == expected
     assert experts.active_experts(expected, E, k) >= 0.95 * E
     assert experts.active_experts(expected - 1, E, k) < 0.95 * E

@@ -113,11 +113,8 @@ def test_best_draft_length_prefers_none_and_the_shortest_of_equals():
 @each_row(("function", "given", "argument"), faults("algebra"))
 def test_bad_input_names_the_argument(function, given, argument):
     module, _, name = function.partition(".")
-    refused(
-        f"^{argument}: got",
-        getattr(import_module(f"specmodel.core.algebra.{module}"), name),
-        *given,
-    )
+    call = getattr(import_module(f"specmodel.core.algebra.{module}"), name)
+    refused(f"^{argument}: got", call, *given)
 
 
 @listed

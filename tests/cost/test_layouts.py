@@ -134,8 +134,7 @@ def test_gathering_sends_as_much_in_the_ways_of_both_engines(cut, replicas):
     a_layer = (cut - 1) / cut * tokens / replicas + (n - 1) / n * tokens
     around = 2 * (cut - 1) / cut * tokens / replicas  # after the embedding
     logits = (cut - 1) / cut * tokens / replicas * 151936 * 2
-    expected = (48 * 2 * a_layer + around) * row + logits
-    summed = parts["all_reduce"]
+    expected, summed = (48 * 2 * a_layer + around) * row + logits, parts["all_reduce"]
     assert summed.ranks == cut
     sent = parts["gather_scatter"].link_bytes + summed.link_bytes
     sent += 2 * (cut - 1) / cut * summed.reduced_bytes

@@ -208,8 +208,7 @@ def test_all_reduces_take_the_fit_of_their_stack(stack, taken):
     fit = link.all_reduce[taken]
     times = predict(**ALL_REDUCED, hardware=hardware, stack=stack, batch_size=[4, 4096]).times
     small, large = times.forward.components["all_reduce"].link_time
-    size = 4 * 8192 * 2
-    one = fit.one_shot_latency + 7 * fit.one_shot_hop_latency
+    size, one = 4 * 8192 * 2, fit.one_shot_latency + 7 * fit.one_shot_hop_latency
     one += 7 * size / (fit.one_shot_efficiency * rate)
     two = fit.two_shot_latency + 7 * fit.two_shot_hop_latency
     two += 4**fit.contention * 1.75 * 1024 * size / (fit.two_shot_efficiency * rate)
@@ -226,8 +225,7 @@ def test_gpus_that_share_a_cache_read_and_send_their_parts(name, layers, heads, 
     if n not in load_architecture(name).token_cuts(8):
         return
     alone, shared = (work_of(name, Layout(8, decode_context_parallel=i)).components for i in (1, n))
-    core = shared["attention_core"]
-    read_and_written = 64 * (1004 + 4)
+    core, read_and_written = shared["attention_core"], 64 * (1004 + 4)
     assert core.cache_bytes == pytest.approx(read_and_written * layers * entry * 2 / n, rel=1e-12)
     assert core.flop == alone["attention_core"].flop  # n times the heads, a part of the entries
     assert core.rows == n * alone["attention_core"].rows

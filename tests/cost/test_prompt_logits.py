@@ -102,8 +102,7 @@ def test_embeddings_for_each_layer_are_made_and_gathered_for_all_tokens(gpus):
     parts, less = (pass_work(one, group, layout=Layout(gpus)).components for one in (model, bare))
     around = H + made / gpus + LAYERS * (H + size + size + H)
     assert parts["layer_inputs"].activation_bytes == tokens * around * 2
-    weights = H * made / gpus + 2 * LAYERS * H * size
-    norms = LAYERS * H + size
+    weights, norms = H * made / gpus + 2 * LAYERS * H * size, LAYERS * H + size
     assert parts["layer_inputs"].weight_bytes == pytest.approx(2 * weights, abs=2 * norms)
     assert parts["layer_inputs"].flop == pytest.approx(tokens * 2 * weights, rel=1e-3)
     assert parts["layer_inputs"].depth == H + LAYERS * (H + size)

@@ -88,9 +88,8 @@ def test_dspark_over_latents(head):
 def test_a_quantised_head(head):
     """Layers have the dtype of the record; the projection, the ends and the Markov head 16 bits."""
     blocks = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-    (plain,), (narrow,) = (
-        d.architectures for d in (head(DSPARK), head(DSPARK, quantization_config=blocks))
-    )
+    (plain,) = head(DSPARK).architectures
+    (narrow,) = head(DSPARK, quantization_config=blocks).architectures
     assert narrow.weight_dtype == "fp8_block"
     in_layers = 5 * (2048 * 4096 * 2 + 2 * 2048 * 512 + 3 * 2048 * 6144)
     saved = plain.weight_bytes(Layout()) - narrow.weight_bytes(Layout())

@@ -102,10 +102,8 @@ def test_width_of_eagle3_heads_as_published(name, published):
 
 
 def test_width_of_other_eagle3_heads_is_a_rule_that_is_told():
-    for name, ffn_size, rule in (
-        ("mixtral-8x7b", 24_576, "6 x hidden_size"),
-        ("llama-3.1-8b", 14_336, "as the target"),
-    ):
+    rules = ("mixtral-8x7b", 24_576, "6 x hidden_size"), ("llama-3.1-8b", 14_336, "as the target")
+    for name, ffn_size, rule in rules:
         deployment, assumed = deploy(target=name, hardware="b200", drafter="eagle3")
         assert layer_of(deployment.drafter)[2].ffn_size == ffn_size
         assert assumed["draft_ffn_size"] == f"{ffn_size} ({rule})"

@@ -26,11 +26,13 @@ def test_keys_that_tell_no_shape_are_passed_over_and_named(head):
 
 
 @pytest.mark.parametrize("config", [SGLANG_HEAD, SPECULATORS_HEAD], ids=["sglang", "speculators"])
-def test_an_eagle3_head_is_read_from_its_config(head, config):
+def test_an_eagle3_head_is_read_from_its_config(head, config, tmp_path):
     drafter, derived = head(config), load_drafter("eagle3", load_architecture(QWEN))
     (read,), (own,) = drafter.architectures, derived.architectures
     assert without_fields(read) == without_fields(own)
     assert (drafter.kind, drafter.is_head) == ("EAGLE-3 head", True)
+    path = tmp_path / "config.json"  # whose kind the schedule of an engine must say: no draft model
+    assert drafter_kind(path, QWEN) == drafter_kind(str(path), QWEN) == "eagle3"
     assert len(drafter.passes(3)) == 2
 
 
@@ -116,13 +118,6 @@ def test_a_head_over_latents_reads_twice_the_width(head, name):
     names = {"target": "kimi-k2", "hardware": "b200", "tensor_parallel": 8}
     deploy(**names, drafter=drafter)
     refused(r"q_lora_rank: got None", head, KIMI_HEAD, target="kimi-k2", q_lora_rank=None)
-
-
-def test_the_kind_of_a_head_that_is_a_file(tmp_path):
-    """As the schedule of an engine must say it: no draft model."""
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(SGLANG_HEAD), encoding="utf-8")
-    assert drafter_kind(path, QWEN) == drafter_kind(str(path), QWEN) == "eagle3"
 
 
 EAGLE_HEAD = CONFIGS["meta-llama--Meta-Llama-3.1-8B"] | {"num_hidden_layers": 1}

@@ -113,12 +113,8 @@ def test_levels_are_the_quartiles_of_targets(kind):
     assert np.mean([head.longest >= longest for head in found.heads]) >= 0.5
 
 
-def test_too_few_heads_have_no_levels():
-    assert typical_heads("pard") is None
-    assert typical_heads("ngram") is None
-
-
-def test_whose_head_is_meant():
+def test_whose_head_is_meant_and_too_few_have_no_levels():
+    assert typical_heads("pard") is typical_heads("ngram") is None
     assert published_head_of("Qwen3-30B-A3B", "eagle3").name == "qwen3-30b-a3b-eagle3"
     assert published_head_of("Qwen3-30B-A3B", "mtp") is None
     assert published_head_of("DeepSeek-V3.1", "mtp") is None, "not that of DeepSeek-V3"

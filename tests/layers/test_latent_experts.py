@@ -31,8 +31,7 @@ def test_parameters_by_hand():
 def test_projections_are_copied_to_each_gpu_and_left_in_16_bits(gpus):
     own, layout = model(weight_dtype="fp8", expert_dtype="fp4"), Layout(gpus, gpus)
     held = LAYER.weight_bytes(own.stream, layout)
-    experts = EXPERTS * 2 * LATENT * WIDTH / gpus * 0.5625
-    shared = 2 * H * SHARED / gpus
+    experts, shared = EXPERTS * 2 * LATENT * WIDTH / gpus * 0.5625, 2 * H * SHARED / gpus
     assert held == pytest.approx(experts + shared + (H * EXPERTS + 2 * H * LATENT) * 2, rel=1e-12)
 
 

@@ -68,9 +68,8 @@ def test_states_of_16_bits_move_half_as_much():
     half = SUPER.with_changes("target", {"state_dtype": "bf16"})
     one, other = (pass_of(m, batch_size=3).components["recurrence"] for m in (SUPER, half))
     assert other.cache_bytes == one.cache_bytes / 2 == 3 * LAYERS * 2 * INNER * STATE * 2
-    assert float(SUPER.sequence_bytes(np.zeros(())) - half.sequence_bytes(np.zeros(()))) == (
-        LAYERS * INNER * STATE * 2
-    )
+    kept = [float(model.sequence_bytes(np.zeros(()))) for model in (SUPER, half)]
+    assert kept[0] - kept[1] == LAYERS * INNER * STATE * 2
 
 
 # Memory, and the module that drafts
@@ -80,8 +79,7 @@ def test_states_reserved_for_drafted_tokens():
     named = {"target": SUPER, "hardware": "b200", "drafter": "ngram", "engine": "ideal"}
     target = deploy(**named, stack="datasheet", tensor_parallel=8)[0]
     kept = [float(MemoryUse(target, 0.0, tokens).bytes_per_request) for tokens in (1.0, 4.0)]
-    channels = INNER + 2 * GROUPS * STATE
-    states = LAYERS * INNER * STATE * 4 / 8
+    channels, states = INNER + 2 * GROUPS * STATE, LAYERS * INNER * STATE * 4 / 8
     entries = 3 * 8 * 2 * 128 * 2  # of eight layers, one of two KV heads on each GPU
     windows = LAYERS * channels / 8 * 2 * (5 * 6 - 2 * 3)
     assert kept[1] - kept[0] == pytest.approx(3 * states + windows + entries, rel=1e-12)

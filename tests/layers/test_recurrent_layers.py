@@ -9,18 +9,12 @@ from strategies import pass_of
 
 from specmodel import deploy, load_architecture
 from specmodel.core.cost import pass_work
-from specmodel.core.layers import (
-    GatedDeltaNet,
-    GroupedAttention,
-    Layout,
-    LightningAttention,
-    sequence_group,
-)
+from specmodel.core.layers import GatedDeltaNet, GroupedAttention, Layout, sequence_group
+from specmodel.core.layers.linear_attention import LightningAttention
 from specmodel.core.layers.states import StateKeeping
 
-NET = GatedDeltaNet(
-    num_key_heads=16, num_value_heads=64, key_head_dim=128, value_head_dim=128, conv_kernel=4
-)
+SIZES = {"num_key_heads": 16, "num_value_heads": 64, "key_head_dim": 128, "value_head_dim": 128}
+NET = GatedDeltaNet(**SIZES, conv_kernel=4)
 
 
 def test_weights_of_a_layer_by_hand():

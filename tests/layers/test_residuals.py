@@ -90,11 +90,8 @@ def test_layers_for_several_tokens_have_one_stream_unless_said():
 
 def test_streams_that_are_not_mixed_need_fewer_numbers():
     """As in Hy4: what is read of each stream, and what each gets; two scales, four biases each."""
-    plain, gated = (
-        with_residuals(**HYPER, is_mixed=False, gate_rank=rank).total_parameters
-        - PLAIN.total_parameters
-        for rank in (0, 320)
-    )
+    models = [with_residuals(**HYPER, is_mixed=False, gate_rank=rank) for rank in (0, 320)]
+    plain, gated = (model.total_parameters - PLAIN.total_parameters for model in models)
     assert plain == 2 * LAYERS * (8 * (4 * H + 1) + 2)
     assert gated == pytest.approx(2 * LAYERS * 4 * H * (2 * 320 + 4), rel=1e-3)
 

@@ -8,17 +8,8 @@ from rows import each_row, one_case, values_of
 from strategies import pass_of
 
 from specmodel import load_architecture
-from specmodel.core.layers import (
-    GatedDeltaNet,
-    GroupedAttention,
-    KimiDeltaAttention,
-    LatentAttention,
-    Layout,
-    LightningAttention,
-    Mamba2,
-    ShortConvolution,
-    sequence_group,
-)
+from specmodel.core import layers
+from specmodel.core.layers import GroupedAttention, LatentAttention, Layout, sequence_group
 from specmodel.core.layers.attention import latent_arithmetic
 from specmodel.core.layers.batch import Batch, Carried
 from specmodel.core.layers.run import Pass
@@ -81,15 +72,13 @@ def test_every_gpu_routes_all_tokens_in_16_bits(name, gpus):
 
 # Gates of mixers
 
-DELTA_NET = GatedDeltaNet(
-    num_key_heads=16, num_value_heads=32, key_head_dim=128, value_head_dim=128, conv_kernel=4
-)
-KIMI_DELTA = KimiDeltaAttention(num_heads=32, head_dim=128, conv_kernel=4)
-MAMBA = Mamba2(
-    num_state_heads=64, state_head_dim=64, num_state_groups=8, state_dim=128, conv_kernel=4
-)
-LIGHTNING = LightningAttention(num_heads=32, head_dim=128)
-CONVOLUTION = ShortConvolution(num_channels=32 * 128, conv_kernel=3)
+SIZES = {"num_key_heads": 16, "num_value_heads": 32, "key_head_dim": 128, "value_head_dim": 128}
+DELTA_NET = layers.GatedDeltaNet(**SIZES, conv_kernel=4)
+KIMI_DELTA = layers.KimiDeltaAttention(num_heads=32, head_dim=128, conv_kernel=4)
+SIZES = {"num_state_heads": 64, "state_head_dim": 64, "num_state_groups": 8, "state_dim": 128}
+MAMBA = layers.Mamba2(**SIZES, conv_kernel=4)
+LIGHTNING = layers.LightningAttention(num_heads=32, head_dim=128)
+CONVOLUTION = layers.ShortConvolution(num_channels=32 * 128, conv_kernel=3)
 
 
 def work_of(mixer, gpus, *, tokens=1, states=NATIVE, weights="bf16"):
@@ -157,8 +146,7 @@ def test_gates_of_recurrent_mixers(gpus):
 
     A short convolution has a gate before it and another after it.
     """
-    size = 32 * 128
-    in_and_out = 2
+    size, in_and_out = 32 * 128, 2
     moved = {
         DELTA_NET: (GATED_PRODUCT, 1), KIMI_DELTA: (GATED_PRODUCT, 1), MAMBA: (GATED_PRODUCT, 1),
         LIGHTNING: (in_and_out * 3 + GATED_PRODUCT, 2), CONVOLUTION: (2 * GATED_PRODUCT, 2),
@@ -170,12 +158,8 @@ def test_gates_of_recurrent_mixers(gpus):
 STATE_BYTES = 32 * 128 * 128 * 4
 RECURRENCES = [
     # values a token, operations for each element of the state, bytes of the record of a token
-    (
-        DELTA_NET,
-        2 * 16 * 128 + 2 * 32 * 128 + 2 * 32,  # queries and keys, values and results, two gates
-        8,
-        (16 * 128 + 32 * 128 + 32) * 4,
-    ),
+    # queries and keys, values and results, two gates
+    (DELTA_NET, 2 * 16 * 128 + 2 * 32 * 128 + 2 * 32, 8, (16 * 128 + 32 * 128 + 32) * 4),
     # and a gate for each element of a key
     (KIMI_DELTA, 4 * 32 * 128 + 32 * 128 + 32, 8, 32 * 128 * (4 + 2 + 2)),
     (LIGHTNING, 4 * 32 * 128, 6, 2 * 32 * 128 * 4),
@@ -223,10 +207,9 @@ def test_matrices_of_kimi_deltas_gates(decay, gate, gpus):
 def test_matrices_of_other_recurrent_mixers(gpus):
     """Each reads hidden values and writes them; in between is what one matrix hands to another."""
     size, groups, heads = 32 * 128 / gpus, 8 * 128 / gpus, 64 / gpus
-    of_net, of_mamba, of_lightning, of_convolution = (
-        work_of(mixer, gpus)["recurrent_projections"]
-        for mixer in (DELTA_NET, MAMBA, LIGHTNING, CONVOLUTION)
-    )
+    mixers = (DELTA_NET, MAMBA, LIGHTNING, CONVOLUTION)
+    made = [work_of(mixer, gpus)["recurrent_projections"] for mixer in mixers]
+    of_net, of_mamba, of_lightning, of_convolution = made
     made = 2 * groups * 2 + 2 * size + 2 * 32 / gpus  # queries and keys, values, gates
     assert_moved(of_net, H + made + size + H, of_net.kernels / LAYERS)
     made = size + (size + 2 * groups) + heads  # gate, what is convolved, steps

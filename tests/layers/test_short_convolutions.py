@@ -30,8 +30,7 @@ def test_windows_reserved_for_drafted_tokens():
     """In as many slots as of models with states: 2 without drafts, 5 with three drafted tokens."""
     target = deploy(**RUN, engine="ideal", stack="datasheet")[0]
     kept = [float(MemoryUse(target, 0.0, tokens).bytes_per_request) for tokens in (1.0, 4.0)]
-    entries = 3 * 6 * 2 * 8 * 64 * 2
-    windows = LAYERS * H * 2 * (5 * (2 + 3) - 2 * 2)
+    entries, windows = 3 * 6 * 2 * 8 * 64 * 2, LAYERS * H * 2 * (5 * (2 + 3) - 2 * 2)
     assert kept[1] - kept[0] == entries + windows
 
 

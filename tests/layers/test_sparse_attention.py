@@ -55,33 +55,22 @@ the fill inside two kernels of attention."""
 
 
 def test_indexer_without_a_latent_of_queries_reads_what_the_layer_reads():
-    whole, shared = (
-        replace(DEEPSEEK, q_lora_rank=0, has_indexer=has_indexer) for has_indexer in (True, False)
-    )
+    whole, shared = (replace(DEEPSEEK, q_lora_rank=0, has_indexer=has) for has in (True, False))
     queries = DEEPSEEK.index_num_heads * DEEPSEEK.index_head_dim
     read_once = DEEPSEEK.index_num_heads + DEEPSEEK.index_head_dim
     made = 7168 * (queries + read_once) + 2 * DEEPSEEK.index_head_dim
     assert whole.weights(7168) - shared.weights(7168) == made
 
 
-def components(architecture=DEEPSEEK_V32, capability=HOPPER, layout=None, **sequences):
-    layout = layout or Layout()
-    return pass_of(
-        architecture, layout=layout, compute_capability=capability, **sequences
-    ).components
+def components(architecture=DEEPSEEK_V32, capability=HOPPER, **point):
+    return pass_of(architecture, compute_capability=capability, **point).components
 
 
 def test_indexer_launches_what_vllm_does():
     """Four layers with an indexer each, and one of four."""
-    layers = [[(4, GLM)], [(1, GLM), (3, GLM_SHARED)]]
-    every, first = (
-        components(
-            replace(GLM_52, layers=tuple(LayerGroup(count=n, mixer=mixer) for n, mixer in each)),
-            batch_size=5,
-            context_length=9000,
-        )
-        for each in layers
-    )
+    one, three = LayerGroup(count=1, mixer=GLM), LayerGroup(count=3, mixer=GLM_SHARED)
+    models = [replace(GLM_52, layers=own) for own in ((replace(one, count=4),), (one, three))]
+    every, first = (components(model, batch_size=5, context_length=9000) for model in models)
     for name, kernels in VLLM_INDEXER.items():
         assert every[name].kernels == 4 * len(kernels)
         assert first[name].kernels == len(kernels)
@@ -113,20 +102,17 @@ def test_short_context_is_attended_whole():
 
 
 def test_choosing_takes_a_processor_for_each_token():
-    few, many, more = (
-        float(components(batch_size=B, context_length=4095)["index_selection"].groups)
-        for B in (1, 1000, 2000)
-    )
+    found = components(batch_size=np.array([1.0, 1000.0, 2000.0]), context_length=4095)
+    few, many, more = found["index_selection"].groups
     assert few == pytest.approx(61 * 128 / 2, rel=1e-3)
     assert many == pytest.approx(61 * 1000 / 2, rel=1e-2)
     assert more == pytest.approx(2 * many, rel=1e-2)
 
 
-@one_case(
-    "capability tokens reads",
-    *((HOPPER, tokens, reads) for tokens, reads in ((2, 1), (3, 3), (4, 1))),
-    *((BLACKWELL, 3, 1), (None, 2, 1), (None, 4, 4)),
-)
+SHARING = [(HOPPER, 2, 1), (HOPPER, 3, 3), (HOPPER, 4, 1)]
+
+
+@one_case("capability tokens reads", *SHARING, (BLACKWELL, 3, 1), (None, 2, 1), (None, 4, 4))
 def test_tokens_that_share_index_keys(capability, tokens, reads):
     """The kernel takes 1, 2 or 4 tokens of a sequence on Hopper and any number on Blackwell.
 
@@ -158,13 +144,10 @@ def test_the_index_is_on_every_gpu():
 
 
 @given(
-    chosen=st.sampled_from([(GLM_52, "attention_core"), (M3, "block_sparse_core")]),
-    context=st.floats(0, 1e6),
-    more=st.floats(1.0, 1.001),
-    batch=st.floats(0.5, 512),
-    tokens=st.integers(1, 9),
-    capability=st.sampled_from([None, 8.0, 9.0, 10.0, 12.0]),
-)
+    st.sampled_from([(GLM_52, "attention_core"), (M3, "block_sparse_core")]), st.floats(0, 1e6),
+    st.floats(1.0, 1.001), st.floats(0.5, 512), st.integers(1, 9),
+    st.sampled_from([None, 8.0, 9.0, 10.0, 12.0]),
+)  # fmt: skip
 def test_work_is_continuous_and_grows(chosen, context, more, batch, tokens, capability):
     model, core = chosen
 

@@ -35,11 +35,9 @@ def test_norms_read_and_write_two_tensors():
 def test_int4_has_the_size_of_a_published_checkpoint():
     """Llama-2-7B in AWQ, groups of 128, is 3.89 GB (the card of TheBloke/Llama-2-7B-AWQ); a
     scale and a zero point for each 64 or 256 weights would make it 4.02 or 3.83."""
-    layer = {
-        "mixer": {"kind": "attention", "num_heads": 32, "num_kv_heads": 32, "head_dim": 128},
-        "feed_forward": {"kind": "dense", "ffn_size": 11008},
-    }
-    shape = {"hidden_size": 4096, "vocabulary_size": 32000, "layers": [{"count": 32} | layer]}
+    mixer = {"kind": "attention", "num_heads": 32, "num_kv_heads": 32, "head_dim": 128}
+    layer = {"count": 32, "mixer": mixer, "feed_forward": {"kind": "dense", "ffn_size": 11008}}
+    shape = {"hidden_size": 4096, "vocabulary_size": 32000, "layers": [layer]}
     dtypes = {"weight_dtype": "int4", "embedding_dtype": "fp16"}
     llama = load_architecture("llama-3.1-8b").with_changes("target", shape | dtypes)
     assert llama.weight_bytes(Layout()) == pytest.approx(3.89e9, abs=0.005e9)

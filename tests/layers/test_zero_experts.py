@@ -65,8 +65,8 @@ def test_popularity_is_that_of_experts_with_weights():
 
 
 def test_a_single_expert_is_no_choice():
-    with pytest.raises(InputError, match=r"num_experts: got 1; expected .* 2"):
-        MODEL.with_changes("target", {"num_experts": 1, "experts_per_token": 1})
+    changes = {"num_experts": 1, "experts_per_token": 1}
+    refused(r"num_experts: got 1; expected .* 2", MODEL.with_changes, "target", changes)
 
 
 # Double layers and their module

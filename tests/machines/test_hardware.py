@@ -63,16 +63,15 @@ def test_a_gpu_is_one_file(tmp_path, monkeypatch):
 
 
 def test_no_two_profiles_are_of_a_reported_name():
-    told = [
-        name for profile in map(load_hardware, list_hardware()) for name in profile.reported_names
-    ]
+    profiles = map(load_hardware, list_hardware())
+    told = [name for profile in profiles for name in profile.reported_names]
     assert len(set(told)) == len(told) == len(hardware.profiles_by_reported_name())
 
 
-@each_row(
-    ("name", "factors"),
-    sampled(list_hardware(), [(1e-9, 1), (1e-12, 1), (1, 1e-12), (1, 1e-9), (1e-9, 1e-12)]),
-)
+WRONG = [(1e-9, 1), (1e-12, 1), (1, 1e-12), (1, 1e-9), (1e-9, 1e-12)]
+
+
+@each_row(("name", "factors"), sampled(list_hardware(), WRONG))
 def test_wrong_units_are_refused(name, factors):
     """Such as GB/s, TB/s, TFLOP/s, GFLOP/s, and GB/s with TFLOP/s."""
     bandwidth_factor, rate_factor = factors
@@ -102,11 +101,8 @@ def test_a_parameter_at_a_bound_is_one_that_was_fitted():
     refused(r"at_bound: got \['launch_tim'\]; .*launch_time", build, data)
 
 
-def test_unknown_name_suggests_the_nearest():
+def test_a_profile_by_its_file_or_its_name(tmp_path):
     refused(r"hardware: got 'h201'.*h200_sxm", load_hardware, "h201")
-
-
-def test_toml_file(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_bytes((hardware.FOLDER / "l4.toml").read_bytes())
     assert load_hardware(path) == load_hardware(str(path)) == load_hardware("L4")

@@ -64,12 +64,10 @@ def test_layers_that_share():
 def test_layers_that_read_entries_of_others_in_a_pass():
     """All compressed layers gather 512 entries a token; 8 read all keys, 4 write entries."""
     found = pass_of(read_shared(), batch_size=2, context_length=9999).components
-    windows = 40 * 128
-    gathered = 38 * 512
+    windows, gathered = 40 * 128, 38 * 512
     written = 40 + 3 / 2 + 1
     assert found["attention_core"].cache_bytes == 2 * 528 * (windows + gathered + written)
-    keys = 3 * 10_000 / 2 + 5 * 10_000
-    written = 3 / 2 + 5
+    keys, written = 3 * 10_000 / 2 + 5 * 10_000, 3 / 2 + 5
     assert found["indexer"].cache_bytes == pytest.approx(2 * 132 * (keys + written))
 
 

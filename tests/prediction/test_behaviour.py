@@ -8,11 +8,8 @@ from rows import cases
 from specmodel import Acceptance, load_architecture, load_engine, predict
 
 BATCH = np.unique(np.geomspace(1, 4096, 300).round())
-KERNELS = {
-    "datasheet": {"engine": "ideal", "stack": "datasheet"},
-    "fitted": {"engine": "ideal"},
-    "vllm": {"engine": "vllm-moesd-2025"},
-}
+KERNELS = {"datasheet": {"engine": "ideal", "stack": "datasheet"}, "fitted": {"engine": "ideal"}}
+KERNELS |= {"vllm": {"engine": "vllm-moesd-2025"}}
 """Arguments by whose kernels run: those of the GPU, under an engine or an ideal one."""
 every_kernels = pytest.mark.parametrize("kernels", KERNELS)
 

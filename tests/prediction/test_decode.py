@@ -27,9 +27,6 @@ def test_a_deployment_without_drafter_has_the_weights_of_the_target_alone():
     assert beside.has_drafter
     assert not {"draft_dtype", "proposal_rate", "lookup_time"} & assumed.keys()
     refused("lookup_time", specmodel.core.cost.deploying.resolve, {**WHERE, "lookup_time": 1e-3})
-
-
-def test_a_draft_without_drafter_is_refused():
     refused("drafter", _predict, drafter="none")
 
 
@@ -96,20 +93,18 @@ def test_intervals_hold_what_is_predicted_and_widen_with_load():
 
 
 def test_lengths_that_cannot_be_are_refused():
-    for bad in (
-        {"prompt_length": 0, "output_length": 8},
-        {"output_length": 8},
-        {"prompt_length": 8.5, "output_length": 8},
-        {"lockstep": True},
-    ):
-        with pytest.raises(specmodel.InputError, match=r"prompt_length|output_length|lockstep"):
-            specmodel.decode(**WHERE, batch_size=1, **bad)
+    lengths = [
+        {"output_length": 8, **own} for own in ({}, {"prompt_length": 0}, {"prompt_length": 8.5})
+    ]
+    for bad in (*lengths, {"lockstep": True}):
+        message = r"prompt_length|output_length|lockstep"
+        refused(message, specmodel.decode, **WHERE, batch_size=1, **bad)
 
 
-@each_row(
-    ("tokens", "milliseconds"),
-    [(1, 5.11), (8, 5.35), (16, 5.59), (32, 6.26), (64, 7.90), (128, 9.43), (256, 11.30)],
-)
+TIMED = {1: 5.11, 8: 5.35, 16: 5.59, 32: 6.26, 64: 7.90, 128: 9.43, 256: 11.30}
+
+
+@each_row(("tokens", "milliseconds"), TIMED.items())
 def test_passes_of_tokens_all_alike_take_what_vllm_timed_at_its_start(tokens, milliseconds):
     """DeepSeek-V4-Flash on four B300, figure 2 of vLLM's post of 2026-08-14 (vector graphic).
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from rows import cases
 from scipy import stats
 
 from specmodel import Acceptance, deploy, load_engine
@@ -42,15 +43,14 @@ def exact(deployment):
 def drawn(deployment, *, points=POINTS | LOAD, spread=None):
     columns = (*COLUMNS, *LOAD_COLUMNS) if "prompt_length" in points else COLUMNS
     generator = np.random.default_rng(5)
-    return intervals.central_intervals(
-        deployment, points, RATE, generator, columns, deployment_spread=spread
-    )
+    asked = deployment, points, RATE, generator, columns
+    return intervals.central_intervals(*asked, deployment_spread=spread)
 
 
-@pytest.mark.parametrize(
-    ("hardware", "cut", "spread"),
-    [("a100_pcie_80gb", 4, 0.32), ("a100_pcie_80gb", 1, 0.0), ("l40s", 4, 0.0)],
-)
+A100 = "a100_pcie_80gb"
+
+
+@cases("hardware cut spread", (A100, 4, 0.32), (A100, 1, 0.0), ("l40s", 4, 0.0))
 def test_messages_that_others_stand_in_for_have_a_factor(hardware, cut, spread):
     """Nobody timed all-reduces on an A100 without NVLink; those of vLLM on L40S were."""
     where = {"hardware": hardware, "tensor_parallel": cut, "engine": "vllm", "drafter": None}

@@ -3,7 +3,7 @@
 A row of the table is a model under an engine: sums over random points of every kind of drafter, on
 a random GPU and layout, to be met within 1e-12; a move of one point alone shows from some 1e-10.
 Where numbers move on purpose, ``python tests/prediction/test_frozen.py`` writes the table anew, as
-with `test_predictions`. Two checkouts are compared point by point by ``tests/benchmarks/agree.py``.
+with `test_predictions`.
 """
 
 import csv
@@ -60,11 +60,9 @@ PAIRS = [(model, engine) for model in sorted(list_architectures()) for engine in
 def frozen():
     """Return the table."""
     with TABLE.open(encoding="utf-8") as file:
-        rows = csv.DictReader(line for line in file if not line.startswith("#"))
-        return {
-            (row["target"], row["engine"]): {name: float(row[name]) for name in SUMMED}
-            for row in rows
-        }
+        rows = [*csv.DictReader(line for line in file if not line.startswith("#"))]
+    sums = ({name: float(row[name]) for name in SUMMED} for row in rows)
+    return {(row["target"], row["engine"]): own for row, own in zip(rows, sums, strict=True)}
 
 
 @pytest.mark.parametrize("step", [15, *slow(1)])
