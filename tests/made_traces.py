@@ -20,15 +20,13 @@ def position_process(acceptance_by_position: Sequence[float]) -> AcceptanceProce
     return AcceptanceProcess(name="acceptance by position", survival=survival)
 
 
+Counts = Sequence[Sequence[int]]
+
+
 def make_trace(
-    proposed_tokens: Sequence[Sequence[int]],
-    accepted_tokens: Sequence[Sequence[int]],
-    max_draft_length: int,
-    metadata: Mapping[str, str] | None = None,
+    proposed: Counts, accepted: Counts, max_draft_length: int, metadata: Mapping[str, str] = {}
 ) -> Trace:
     """Return a trace from lists by request, in the order given."""
-    requests = [
-        check_request(dict(zip(COLUMNS, counts, strict=True)), max_draft_length, "request")
-        for counts in zip(proposed_tokens, accepted_tokens, strict=True)
-    ]
-    return collect_trace(requests, max_draft_length, metadata or {})
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in zip(proposed, accepted, strict=True)]
+    requests = [check_request(row, max_draft_length, "request") for row in rows]
+    return collect_trace(requests, max_draft_length, dict(metadata))

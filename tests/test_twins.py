@@ -26,10 +26,8 @@ SHOWN = ("name", "tpot_target", "columns", "interval", "components")
 OTHERWISE = {"for": "config_format", "view": "name", "set": "changes", "range": "ranges"}
 """Options that have another name in Python."""
 
-BY_CONTEXT = (
-    f"predict {QWEN} --acceptance-by-context 2048:3.2,32768:2.1 --measured-draft-length 3"
-    " --context-length 1024,8192 --batch-size 1,8"
-)
+BY_CONTEXT = f"predict {QWEN} --acceptance-by-context 2048:3.2,32768:2.1"
+BY_CONTEXT += " --measured-draft-length 3 --context-length 1024,8192 --batch-size 1,8"
 PREDICTED = [
     *values_of("commands.txt", "python predicts"),
     (BY_CONTEXT, {"acceptance_by_context": {2048: 3.2, 32768: 2.1}}),
@@ -90,11 +88,8 @@ def test_python_predicts_what_the_command_line_does(command, other, capsys):
 
 def with_searches(commands):
     """Commands, those that search for the largest rate marked so."""
-    return [
-        pytest.param(command, other, marks=[pytest.mark.search] if is_search else [])
-        for command, other in commands
-        for is_search in ["--for-load" in command or "--replications" in command]
-    ]
+    searches = [("--for-load" in row[0] or "--replications" in row[0], row) for row in commands]
+    return [pytest.param(*row, marks=[pytest.mark.search] * own) for own, row in searches]
 
 
 @cases("command other", *with_searches(values_of("commands.txt", "python says")))

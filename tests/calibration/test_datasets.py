@@ -7,7 +7,6 @@ from printed import refused
 from rows import each_listed, slow
 
 from published import datasets, rivals, tables as published
-from specmodel import InputError
 
 CALIBRATED = list(published.STACKS)
 FEW = [stack for stack in CALIBRATED if stack[0] in ("a100_sxm_80gb", "h200_sxm")]
@@ -87,5 +86,5 @@ def test_unknown_tables_are_refused(arguments, argument):
 
 def test_a_stack_that_is_not_calibrated_is_refused(monkeypatch):
     monkeypatch.setattr(datasets, "read_timings", lambda *_names: pd.DataFrame())
-    with pytest.raises(InputError, match=r"^stack: got 'new'; expected a stack .*vllm"):
-        published.published_measurements("h200_sxm", "new", "1.0")
+    told = "h200_sxm", "new", "1.0"
+    refused("^stack: got 'new'; expected a stack .*vllm", published.published_measurements, *told)

@@ -37,9 +37,8 @@ def rows_of(table):
 
 def test_a_chunk_of_a_prompt_is_no_walk():
     """Kernels for prompts compute many tokens at once: one step, as one state is written."""
-    work = pass_of(
-        one_delta_layer(HEADS), batch_size=1, tokens_per_sequence=512, logits_per_sequence=1
-    )
+    chunk = {"batch_size": 1, "tokens_per_sequence": 512, "logits_per_sequence": 1}
+    work = pass_of(one_delta_layer(HEADS), **chunk)
     assert work.components["recurrence"].depth == 1
 
 

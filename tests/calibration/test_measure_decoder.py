@@ -129,9 +129,8 @@ def test_attention_is_causal_softmax_over_the_cache():
             for head in range(heads):
                 group = head // (heads // groups)
                 weight = (keys[:seen, group] @ query[b, i, head] * dim**-0.5).softmax(0)
-                torch.testing.assert_close(
-                    got[b, i, head], weight @ values[:seen, group], atol=1e-4, rtol=1e-4
-                )
+                expected = weight @ values[:seen, group]
+                torch.testing.assert_close(got[b, i, head], expected, atol=1e-4, rtol=1e-4)
 
 
 def test_quantised_weights_are_multiplied_with_their_scales():

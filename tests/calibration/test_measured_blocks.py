@@ -52,9 +52,8 @@ def test_a_fit_on_a_cpu_recovers_what_was_planted(kind: str, more: dict[str, flo
     assert set(KIND_FITS[kind].on_cpu) <= set(fitting.fit.varied)
     assert "tile_width" not in fitting.fit.varied
     for name in more:
-        assert fitting.result.parameters[name] == pytest.approx(
-            float(getattr(planted_parameters, name)), rel=0.02
-        )
+        expected = float(getattr(planted_parameters, name))
+        assert fitting.result.parameters[name] == pytest.approx(expected, rel=0.02)
 
 
 def test_experts_compute_no_faster_than_dense_products() -> None:

@@ -104,11 +104,9 @@ def test_modules_of_latent_attention_with_prompts_are_as_published(name, most):
             kv_dtype={"bfloat16": "bf16"}.get(cache, cache), weight_dtype="bf16",
             activation_dtype="bf16",
         )  # fmt: skip
-        group = sequence_group(
-            batch_size=rows["batch_size"].to_numpy(float),
-            tokens_per_sequence=rows["isl"].to_numpy(float),
-            logits_per_sequence=1,
-        )
+        batch, tokens = (rows[name].to_numpy(float) for name in ("batch_size", "isl"))
+        point = {"tokens_per_sequence": tokens, "logits_per_sequence": 1}
+        group = sequence_group(batch_size=batch, **point)
         parts = target_pass(deployment, group).components
         names = ("attention_projections", "key_value_projections", "prompt_attention")
         time = sum(parts[part].total_time for part in names) / 61

@@ -50,9 +50,8 @@ FEW_TOKENS, HELD_ON_FEW = 256, (0.75, 0.96)
 FEW = [("a100_sxm_80gb", "sglang", "0.5.10"), ("h200_sxm", "trtllm", "1.3.0rc20")]
 """Two generations. All others are studies: reading a stack and its rivals takes seconds."""
 
-ONE_OF_EACH = [
-    key for key in STACKS if key[0] in ("a100_sxm_80gb", "h200_sxm", "b200", "rtx_pro_6000", "l40s")
-]
+GENERATIONS = ("a100_sxm_80gb", "h200_sxm", "b200", "rtx_pro_6000", "l40s")
+ONE_OF_EACH = [key for key in STACKS if key[0] in GENERATIONS]
 """Each engine on each generation of GPUs."""
 
 PER_CENT_80 = 1.2815515594
@@ -132,9 +131,8 @@ def norms_take_as_long_as_rows_quantised(device, stack, errors):
     moved = 3 * rows["num_tokens"] * rows["width"] / (k.activation_efficiency * bytes_per_s)
     law = k.launch_time + k.depth_time * rows["width"] + moved
     assert (law / rows["latency"] - 1).abs().mean() <= 0.13
-    norms = rows.assign(
-        num_tokens=rows["num_tokens"] * 3 / 8, hidden_size=rows["width"], activation_dtype="bf16"
-    )
+    sizes = {"num_tokens": rows["num_tokens"] * 3 / 8, "hidden_size": rows["width"]}
+    norms = rows.assign(**sizes, activation_dtype="bf16")
     predicted = predicted_time("elementwise", norms, device, k.parameters)
     np.testing.assert_allclose(predicted, law, rtol=0.05)  # but for its arithmetic and weights
 

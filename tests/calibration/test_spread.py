@@ -86,9 +86,8 @@ def test_ratios_compare_rows_of_one_deployment_with_as_many_requests(made):
         (model, q): n for model in set(judged["model"]) for q, n in ((2, 10), (4, 5), (8, 2))
     }
     errors = np.log(judged["predicted"] / judged["measured"])
-    of_batch = {
-        key: part.iloc[0] for key, part in errors.groupby([judged["model"], judged["batch_size"]])
-    }
+    by_batch = errors.groupby([judged["model"], judged["batch_size"]])
+    of_batch = {key: part.iloc[0] for key, part in by_batch}
     model = judged["model"].iloc[0]
     eight = found[(found["model"] == model) & (found["tokens"] == 8)]["log_error"]
     expected = [of_batch[model, b] - of_batch[model, 8 * b] for b in (1, 2)]

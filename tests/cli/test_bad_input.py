@@ -9,10 +9,8 @@ from printed import typed_wrong
 from programs import start
 from rows import cases, each_row
 
-BASE = (
-    "predict --target qwen2-57b-a14b --drafter qwen2-0.5b --hardware h200_sxm"
-    " --batch-size 4 --draft-length 3"
-)
+BASE = "predict --target qwen2-57b-a14b --drafter qwen2-0.5b --hardware h200_sxm"
+BASE += " --batch-size 4 --draft-length 3"
 GOOD = BASE + " --acceptance-rate 0.7"
 NGRAM = GOOD + " --drafter ngram"
 
@@ -97,12 +95,10 @@ def test_full_disk_is_said_in_one_line():
     assert len(err.splitlines()) == 1
 
 
-@cases(
-    "command",
-    GOOD.replace("predict", "predict --view terms"),
-    GOOD.replace("predict", "sweep"),
-    "trace sample code-ngram --output x.jsonl --requests=9",
-)
+SAMPLED = "trace sample code-ngram --output x.jsonl --requests=9"
+
+
+@cases("command", f"{GOOD} --view terms", GOOD.replace("predict", "sweep"), SAMPLED)
 def test_too_little_memory_is_one_line(command, monkeypatch, ended):
     def fail(*_arguments, **_named):
         raise MemoryError

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from planted import DTYPES, H200, KINDS, PLANTED, planted, points
 from printed import in_one_line, output_of, typed_wrong, widest
-from rows import each_listed, each_row
+from rows import cases, each_listed, each_row
 
 from specmodel import load_hardware
 from specmodel.calibrate.fit import fit_kernels, predicted_time
@@ -78,9 +78,7 @@ def test_what_the_points_do_not_determine_is_named():
     assert any(w.startswith("compute_efficiency is not determined") for w in warnings), warnings
 
 
-@pytest.mark.parametrize(
-    "shapes", ["input_size in (4096, 8192)", "output_size > 4096"], ids=["two depths", "all long"]
-)
+@cases("shapes", "input_size in (4096, 8192)", "output_size > 4096")
 def test_a_few_products_give_a_fit_that_walks_no_depth(shapes):
     """Nor is a depth walked on shapes that were not timed: its time would be any value."""
     table = planted("gemm", depth_time=0.0).query(shapes)
@@ -261,12 +259,8 @@ def test_validate_tells_by_its_status(options, status, folder, ended):
         assert len(widest(out)) <= 80
 
 
-def test_validate_draws(do):
+def test_validate_draws_and_fit_alone_shows_its_help(do, ended):
+    status, out, err = ended("fit")
+    assert (status, "Usage: specmodel fit" in out + err) == (2, True)
     do(f"{VALIDATE} --figure a.png")
     assert Path("a.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_fit_without_arguments_shows_help_and_fails(ended):
-    status, out, err = ended("fit")
-    assert status == 2
-    assert "Usage: specmodel fit" in out + err

@@ -199,11 +199,8 @@ def test_the_command_printed_last_predicts_what_was_measured(do):
     printed = in_one_line(out[out.index("specmodel predict") :].replace("\\\n", " "))
     where = "specmodel predict qwen3-30b-a3b 2xh100_sxm "
     assert printed.startswith(where)
-    for words in (
-        *("--tensor-parallel 2", "--engine ./mine.toml", own),
-        "--tokens-per-step 1.86 --measured-draft-length 3",
-    ):
-        assert words in printed
+    assert all(words in printed for words in ("--tensor-parallel 2", "--engine ./mine.toml", own))
+    assert "--tokens-per-step 1.86 --measured-draft-length 3" in printed
     command = f"{printed.removeprefix('specmodel ')} --batch-size 1 --draft-length 3 --json"
     (row,) = json.loads(do(command))["rows"]
     now = [float(time) for time in re.findall(r">([\d.]+)ms +[+-][\d.]+%", out)]

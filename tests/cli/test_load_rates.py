@@ -48,14 +48,9 @@ def test_what_is_drawn_from_a_recording_is_told(document, refuse, tmp_path):
     record = {"timestamp": 0, "input_length": 900, "output_length": 9, "hash_ids": [1]}
     file.write_text("".join(f"{json.dumps(record | {'timestamp': 500 * i})}\n" for i in range(60)))
     line = "load qwen3-30b-a3b h100 --policy none"
-    replayed, drawn, fitted = (
-        document(f"{line} {more}")["assumptions"]
-        for more in (
-            f"--workload {file}",
-            f"--workload {file} --requests 90 --time-window 0:10",
-            f"--workload lognormal:{file} --request-rate 2 --requests 90",
-        )
-    )
+    loads = [f"--workload {file}", f"--workload {file} --requests 90 --time-window 0:10"]
+    loads += [f"--workload lognormal:{file} --request-rate 2 --requests 90"]
+    replayed, drawn, fitted = (document(f"{line} {load}")["assumptions"] for load in loads)
     for told in (replayed, drawn):
         assert told["prefix_hit_rate"] == "all leading blocks (hash_ids) that came before"
     assert "arrivals" not in replayed

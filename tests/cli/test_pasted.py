@@ -208,11 +208,7 @@ def test_heads_are_read_inside_their_wrapper_and_others_are_named(said, document
     config = {"method": "eagle3", "model": str(tmp_path), "num_speculative_tokens": 3}
     for each in (found, said(words, config)):
         assert each["deployment"]["drafter"] == "EAGLE head"  # by its own file
-    for other, told in (
-        ({"medusa_num_heads": 3, "medusa_num_layers": 1}, "Medusa is not modelled"),
-        ({"hydra_num_heads": 4}, "Hydra is not modelled"),
-        ({"architectures": ["MedusaModel"]}, "Medusa (heads that each draft one"),
-        ({"architectures": ["MLPSpeculatorPreTrainedModel"]}, "an MLP speculator"),
-    ):
+    for other, told in rows_of("pasted.txt", "heads that are not modelled"):
+        other = json.loads(other)
         head.write_text(json.dumps(other))
         refuse(f"predict {words} --drafter {head}", told)

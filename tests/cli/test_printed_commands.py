@@ -129,10 +129,7 @@ def of_a_user(tmp_path_factory):
     for name, other in {"plain": "vllm_plain", "eagle3": "vllm_eagle3"}.items():
         shutil.copy(folder / f"{other}.json", folder / f"{name}.json")
     shutil.copy(folder / "kernels.csv", folder / "h200.csv")
-    (folder / "my_module.py").write_text(
-        "class MyPolicy:\n    def propose(self):\n        return 3\n"
-        "    def observe(self, emitted_tokens, step_time):\n        pass\n"
-    )
+    shutil.copy(DATA / "my_module.txt", folder / "my_module.py")
     return folder
 
 

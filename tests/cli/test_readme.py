@@ -19,9 +19,7 @@ sys.path.insert(0, str(ROOT / "docs/parts"))
 import examples  # noqa: E402 - of the site, whose pages are held to what they show likewise
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-NAMES = sorted(
-    {*(ROOT / "docs").glob("*.md")} - {ROOT / "docs/gallery.md"}
-)  # with tests of its own
+NAMES = sorted({*(ROOT / "docs").glob("*.md")} - {ROOT / "docs/gallery.md"})  # which has tests
 DOCS = [path.read_text(encoding="utf-8") for path in NAMES]
 PAGES = "\n".join([README, *DOCS])
 SHOWN = re.compile(r"(?<=```text\n).*?(?=```)", flags=re.DOTALL)

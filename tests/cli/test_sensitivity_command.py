@@ -7,10 +7,8 @@ import pytest
 from printed import commands, widest
 from rows import each_listed, each_row
 
-COMMAND = (
-    "sensitivity --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm --batch-size 8"
-    " --draft-length 3 --acceptance-rate 0.7 --samples 64"
-)
+COMMAND = "sensitivity --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm --batch-size 8"
+COMMAND += " --draft-length 3 --acceptance-rate 0.7 --samples 64"
 DATA_SHEET = COMMAND + " --engine ideal --stack datasheet --routing-correlation 0.1"
 
 
