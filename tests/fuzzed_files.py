@@ -74,13 +74,12 @@ LINK = b"-> "
 
 def contents(folder: Path) -> Kept:
     """Return what each file has, or where a link leads."""
-    return {
-        str(path.relative_to(folder)): (
-            LINK + os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
-        )
-        for path in folder.rglob("*")
-        if path.is_symlink() or path.is_file()
-    }
+    paths = [path for path in folder.rglob("*") if path.is_symlink() or path.is_file()]
+
+    def content(path: Path) -> bytes:
+        return LINK + os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
+
+    return {str(path.relative_to(folder)): content(path) for path in paths}
 
 
 def named_in(words: list[str], kept: Kept) -> list[str]:

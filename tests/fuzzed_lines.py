@@ -14,10 +14,8 @@ BASES = (DATA / "fuzzed_lines.txt").read_text(encoding="utf-8").splitlines()[1:]
 """Command lines that work, of every command."""
 REFUSED = ["acceptance http://localhost:1/metrics"]
 """Lines that are refused whatever else is typed: no server is asked."""
-IMPLAUSIBLE = (
-    *("engine.pass_time=3.7", "target.num_layers=4000", "target.num_layers=100000"),
-    *("engine.pass_time=1e300", "engine.kernel_time=1e200", "engine.reject_time=1e308"),
-)
+IMPLAUSIBLE = ("engine.pass_time=3.7", "target.num_layers=4000", "target.num_layers=100000")
+IMPLAUSIBLE += ("engine.pass_time=1e300", "engine.kernel_time=1e200", "engine.reject_time=1e308")
 """What-ifs of no machine or model, which are taken with --force only."""
 
 WORDS = tomllib.loads((DATA / "fuzzed_words.toml").read_text(encoding="utf-8"))

@@ -30,10 +30,8 @@ def hybrid(name, **changes):
         num_experts, used, width = block
         shared = {"kind": "experts", "num_experts": num_experts, "experts_per_token": used}
         shared |= {"expert_size": width, "num_shared_experts": 1, "shared_expert_size": width}
-    layers = [
-        {"count": count, "mixer": mixer, "feed_forward": shared}
-        for count, mixer in ((recurrent, net), (recurrent // 3, attention))
-    ]
+    groups = {"count": recurrent, "mixer": net}, {"count": recurrent // 3, "mixer": attention}
+    layers = [group | {"feed_forward": shared} for group in groups]
     model = made(name, layers, hidden, 151936 if "Next" in name else 248320)
     return model.with_changes("target", changes) if changes else model
 

@@ -98,7 +98,7 @@ def same(a, b, relative=CLOSE):
 
 def identities(p):
     """Return where columns are related as they are defined."""
-    gamma, batch = p.draft_length, p.batch_size
+    gamma, batch, capacity = p.draft_length, p.batch_size, p.evaluation.memory.capacity_bytes
     plain, step = p.forward_time, p.step_time
     growth, takes_turns = p.times.growth_by_cause(), p.evaluation.at_once is not None
     total = np.broadcast_to(sum(growth.values()), gamma.shape)
@@ -119,8 +119,7 @@ def identities(p):
         "times above 0": (plain > 0) & (step > 0) & (p.verify_time > 0),
         "finite": np.all(finite, axis=0),
         "best is of those considered": (p.best_draft_length >= 0) & (p.best_draft_length <= 10),
-        "fits as told": (p.max_batch_size >= batch)
-        == (p.memory_bytes <= p.evaluation.memory.capacity_bytes),
+        "fits as told": (p.max_batch_size >= batch) == (p.memory_bytes <= capacity),
     }
 
 
@@ -144,9 +143,8 @@ def roofs(p):
             computed, spent = computed + flop, spent + took.total_time
             found[f"{label}, {name} by bytes"] = took.own_time >= read * least
             found[f"{label}, {name} by arithmetic"] = took.own_time >= flop * least
-            found[f"{label}, {name} hides behind others"] = (took.hidden_time == 0) | bool(
-                part.beside
-            )
+            is_beside = bool(part.beside)
+            found[f"{label}, {name} hides behind others"] = (took.hidden_time == 0) | is_beside
         found[f"{label} by bytes"] = time.gpu_time >= moved * least
         found[f"{label} by arithmetic"] = time.gpu_time >= computed * least
         found[f"{label} is its components"] = same(time.gpu_time, spent, 1e-9)
@@ -166,12 +164,9 @@ def limits(p, at):
     return {
         "breaks even": np.where(needed > 0, same(breaks_even, 1, 1e-9), True),
         "pays from 0 on": np.where(needed == 0, breaks_even >= 1, True),
-        "never pays": np.where(
-            np.isnan(needed) & (p.draft_length > 0), sure.speedup <= 1 + CLOSE, True
-        ),
+        "never pays": ~np.isnan(needed) | (p.draft_length == 0) | (sure.speedup <= 1 + CLOSE),
         # of lengths that fit, where recurrent states of longer ones do not
-        "best is best": (best_speedup >= p.speedup * (1 - CLOSE))
-        | (p.batch_size > p.max_batch_size),
+        "best is best": (best_speedup >= p.speedup * (1 - CLOSE)) | ~p.fits,
         "no draft, speedup 1": none.speedup < 1 if is_idle else none.speedup == 1,
         "no draft, one token": none.tokens_per_step == 1,
         "no draft, decode step": (is_idle | (none.step_time == none.forward_time))

@@ -68,41 +68,23 @@ def architectures(draw: st.DrawFn) -> Architecture:
     dense_layers = draw(st.integers(0, num_layers))
     windowed_layers = draw(st.integers(0, num_layers))
     window = draw(st.integers(16, 100_000)) if windowed_layers else None
-    heads = {
-        "num_heads": kv_heads * draw(st.integers(1, 16)),
-        "num_kv_heads": kv_heads,
-        "head_dim": draw(st.sampled_from([64, 128])),
-    }
+    heads = {"num_heads": kv_heads * draw(st.integers(1, 16)), "num_kv_heads": kv_heads}
+    heads |= {"head_dim": draw(st.sampled_from([64, 128]))}
     latent = draw(st.none() | LATENTS)
     attending = {"kind": "attention"} | heads
     if latent:
         attending = {"num_heads": heads["num_heads"]} | latent
-    model = build(
-        Architecture,
-        plain_shape(
-            name="random",
-            hidden_size=64 * draw(st.integers(2, 128)),
-            vocabulary_size=draw(st.integers(1000, 200_000)),
-            num_layers=num_layers,
-            mixer=attending,
-            num_sliding_layers=0 if latent else windowed_layers,
-            window=window,
-            num_dense_layers=dense_layers,
-            ffn_size=draw(st.integers(256, 30_000)),
-            is_gated=draw(st.booleans()),
-            experts={
-                "num_experts": num_experts,
-                "experts_per_token": draw(st.integers(1, min(num_experts, 16))),
-                "expert_size": draw(st.integers(256, 20_000)),
-                "num_shared_experts": draw(st.integers(0, 2)),
-                "shared_expert_size": 1024,
-            },
-            weight_dtype=draw(WEIGHTS),
-            expert_dtype=draw(st.none() | WEIGHTS),
-            activation_dtype=draw(st.sampled_from(["bf16", "fp8"])),
-        ),
-        "model",
-    )
+    shape = {"hidden_size": 64 * draw(st.integers(2, 128)), "num_layers": num_layers}
+    shape |= {"vocabulary_size": draw(st.integers(1000, 200_000)), "num_dense_layers": dense_layers}
+    shape |= {"num_sliding_layers": 0 if latent else windowed_layers, "window": window}
+    shape |= {"ffn_size": draw(st.integers(256, 30_000)), "is_gated": draw(st.booleans())}
+    shape |= {"weight_dtype": draw(WEIGHTS), "expert_dtype": draw(st.none() | WEIGHTS)}
+    shape |= {"activation_dtype": draw(st.sampled_from(["bf16", "fp8"])), "mixer": attending}
+    experts = {"num_experts": num_experts, "shared_expert_size": 1024}
+    experts |= {"experts_per_token": draw(st.integers(1, min(num_experts, 16)))}
+    experts |= {"expert_size": draw(st.integers(256, 20_000))}
+    experts |= {"num_shared_experts": draw(st.integers(0, 2))}
+    model = build(Architecture, plain_shape(name="random", experts=experts, **shape), "model")
     if model.is_moe:
         model = model.with_changes("target", {"latent_size": draw(st.sampled_from([0, 256]))})
     recurrent = draw(st.none() | RECURRENT)

@@ -115,9 +115,8 @@ def test_the_evaluation_that_a_notebook_reads_is_the_one_of_the_results():
 
     table = pd.read_csv(ROOT / "notebooks/data/cascade_claims.csv", comment="#", index_col="claim")
     results = pd.read_csv(ROOT / "calibration/results/cascade/claims.csv")
-    own = results.query(
-        "routing_correlation == 0.18 and output_tokens == 512 and first_draft_length == 2"
-    ).set_index("look_up")
+    at = "routing_correlation == 0.18 and output_tokens == 512 and first_draft_length == 2"
+    own = results.query(at).set_index("look_up")
     shown = table.drop(columns="paper")
     found = own.loc[list(shown), list(shown.index)].T
     pd.testing.assert_frame_equal(shown, found, check_names=False)

@@ -17,10 +17,9 @@ pd = pytest.importorskip("pandas")
 
 QWEN = "qwen3-30b-a3b h200"
 WORDS = ("qwen3-30b-a3b", "h200")
-IN_PYTHON = {
-    "compare": specmodel.compare, "schedule": specmodel.schedule, "load": specmodel.load,
-    "sensitivity": specmodel.sensitivity.analyse, "simulate": specmodel.simulate.replayed,
-}  # fmt: skip
+IN_PYTHON = {name: getattr(specmodel, name) for name in ("compare", "schedule", "load")}
+IN_PYTHON |= {"sensitivity": specmodel.sensitivity.analyse}
+IN_PYTHON |= {"simulate": specmodel.simulate.replayed}
 SHOWN = ("name", "tpot_target", "columns", "interval", "components")
 """Of a prediction: which view it is asked for, and what that shows."""
 OTHERWISE = {"for": "config_format", "view": "name", "set": "changes", "range": "ranges"}
@@ -94,7 +93,7 @@ def with_searches(commands):
 
 @cases("command other", *with_searches(values_of("commands.txt", "python says")))
 def test_python_says_what_the_command_line_says(command, other, capsys, monkeypatch):
-    runs = dict.fromkeys((True, False), (1, 500))
+    runs = dict.fromkeys((True, False), (1, 150))
     monkeypatch.setattr("specmodel.simulate.load_question.RUNS", runs)
     if command.startswith(("sensitivity", "schedule")):
         pytest.importorskip("scipy")

@@ -93,15 +93,12 @@ def test_skewness_brings_the_busiest_rank_nearer_to_what_is_drawn(E, N, ranks):
 def test_share_of_the_busiest_rank_by_the_binomial_law(size, p, ranks):
     marked = np.arange(size + 1)
     ways = np.array([math.comb(size, n) for n in marked], dtype=float)
-    mean, variance, third = moments(
-        marked.astype(float), ways * p**marked * (1 - p) ** marked[::-1]
-    )
+    chances = ways * p**marked * (1 - p) ** marked[::-1]
+    mean, variance, third = moments(marked.astype(float), chances)
     expected = largest(mean, variance, third, ranks, fixed_sum=False) / size
     assert max(p, 1 / size) < expected < 1, "no bound decides"
     for chance in (1.0, 0.8):
-        estimate = busiest_share(
-            np.float64(size), np.float64(p / chance), np.float64(chance), ranks
-        )
+        estimate = busiest_share(*map(np.float64, (size, p / chance, chance)), ranks)
         if expected > p / chance:
             assert estimate == pytest.approx(expected, rel=1e-9)
 

@@ -4,22 +4,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from printed import refused
-from rows import each_listed, slow
+from rows import cases, each_listed, slow
 
 from published import datasets, rivals, tables as published
 
 CALIBRATED = list(published.STACKS)
 FEW = [stack for stack in CALIBRATED if stack[0] in ("a100_sxm_80gb", "h200_sxm")]
-each_table = pytest.mark.parametrize(
-    ("hardware", "framework", "version"),
-    [*FEW, *slow(*(stack for stack in CALIBRATED if stack not in FEW))],
-)
+LONG = slow(*(stack for stack in CALIBRATED if stack not in FEW))
 
 
 pytestmark = [pytest.mark.dataset]
 
 
-@each_table
+@cases("hardware framework version", *FEW, *LONG)
 def test_skewed_tokens_reach_as_many_experts_as_their_power_law(hardware, framework, version):
     table = datasets.read_timings("moe", hardware, framework, version)
     is_skewed = table.distribution.str.startswith("power_law_")

@@ -23,8 +23,7 @@ def rows_of(spread, count=4000, known=0.0, **labels):
 def test_the_spread_is_what_intervals_lack(known):
     """The interval score is least at the quantiles of the law: those of the whole spread."""
     own = grounds.grounds_of(rows_of(0.25, known=known))[-1]
-    assert own.cell == CELL
-    assert np.hypot(own.spread, known) == pytest.approx(0.25, abs=0.012)
+    assert (own.cell, np.hypot(own.spread, known)) == (CELL, pytest.approx(0.25, abs=0.012))
 
 
 def test_hosts_weigh_alike_in_each_of_their_cells():

@@ -90,9 +90,8 @@ def test_a_script_decides_how_many_are_accepted():
 def test_experts_are_the_weighted_sum_of_their_blocks():
     generator = torch.Generator().manual_seed(0)
     E, h, w, k = 5, 16, 8, 2
-    weights = layers.ExpertWeights(
-        *(torch.randn(shape, generator=generator) for shape in ((E, h), (E, 2 * w, h), (E, h, w)))
-    )
+    shapes = ((E, h), (E, 2 * w, h), (E, h, w))
+    weights = layers.ExpertWeights(*(torch.randn(own, generator=generator) for own in shapes))
     x = torch.randn(7, h, generator=generator)
     for forced in (None, torch.tensor([[0, 3]] * 6 + [[4, 1]])):
         scores = (x @ weights.router.T).softmax(-1)

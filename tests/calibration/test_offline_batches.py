@@ -9,10 +9,8 @@ from engines import DIP, GRID, TABLE
 from specmodel.core.algebra.acceptance import Acceptance
 from specmodel.simulate.accepted import spread_survival, survival
 
-CELLS = {
-    "batch_size_or_concurrency": "batch", "context_length": "context", "tensor_parallel": "tp",
-    "base_step_ms": "base_tpot",
-}  # fmt: skip
+CELLS = {"batch_size_or_concurrency": "batch", "context_length": "context"}
+CELLS |= {"tensor_parallel": "tp", "base_step_ms": "base_tpot"}
 HELD = 512
 """Tokens of the largest CUDA graph of vLLM 0.24."""
 

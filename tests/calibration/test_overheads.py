@@ -13,10 +13,8 @@ import specmodel
 from overheads import COLUMNS, QUANTITIES, fit_engine, main
 from specmodel import load_engine
 
-TARGET = {
-    "target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "a800_sxm_80gb",
-    "tensor_parallel": 2, "context_length": 512,
-}  # fmt: skip
+TARGET = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "a800_sxm_80gb"}
+TARGET |= {"tensor_parallel": 2, "context_length": 512}
 OVERHEADS = [
     {"pass_time": 2e-3, "draft_pass_time": 5e-4, "reject_time": 1e-3},
     {"kernel_time": 3e-6, "draft_kernel_time": 5e-6, "reject_time_per_request": 1e-4},

@@ -17,15 +17,11 @@ from specmodel.core.cost import target_pass
 from specmodel.core.layers import sequence_group
 
 H200 = load_hardware("h200_sxm")
-PLANTED = {
-    "launch_time": 1e-5, "compute_efficiency": 0.7, "activation_efficiency": 0.3,
-    "tile_rows": 200.0, "group_time": 4e-9,
-}  # fmt: skip
+PLANTED = {"launch_time": 1e-5, "compute_efficiency": 0.7, "activation_efficiency": 0.3}
+PLANTED |= {"tile_rows": 200.0, "group_time": 4e-9}
 FEW = [stack for stack in STACKS if stack[0] in ("h200_sxm", "l40s")]
-SHAPES = [
-    *((32, 8, 128), (4, 1, 256), (64, 8, 64), (16, 4, 64), (40, 8, 128), (2, 2, 128), (8, 8, 256)),
-    *((12, 4, 64), (96, 8, 128)),
-]
+SHAPES = [(32, 8, 128), (4, 1, 256), (64, 8, 64), (16, 4, 64), (40, 8, 128), (2, 2, 128)]
+SHAPES += [(8, 8, 256), (12, 4, 64), (96, 8, 128)]
 SIZES = [(1, 256), (1, 2048), (1, 8192), (1, 32768), (4, 512), (4, 4096), (32, 256), (32, 1024)]
 
 

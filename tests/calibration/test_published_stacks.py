@@ -174,5 +174,4 @@ def test_plain_and_verify_passes_err_alike_as_the_law_says():
             half = np.subtract(*np.quantile(apart, [0.9, 0.1])) / 2
             found.append(1 - (half / PER_CENT_80 / spread) ** 2 / 2)
     for q, found in likeness.items():
-        assert len(found) == 9
-        assert np.median(found) == pytest.approx(q**-0.5, abs=0.10)
+        assert (len(found), np.median(found)) == (9, pytest.approx(q**-0.5, abs=0.10))

@@ -10,10 +10,8 @@ from specmodel.calibrate.fit.measured import judge_serving, read_serving
 from specmodel.core.prediction import intervals
 from spread import coverage_left_out, fit_spread, least_spreads, ratios_of_passes, without_engine
 
-ROW = {
-    "dtype": "bf16", "system": "h100_sxm", "backend": "trtllm", "gpus": 8, "isl": 1024, "osl": 512,
-    "clean": True, "mtp": "off", "measured_tpot_ms": 20.0,
-}  # fmt: skip
+ROW = {"dtype": "bf16", "system": "h100_sxm", "backend": "trtllm", "gpus": 8, "isl": 1024}
+ROW |= {"osl": 512, "clean": True, "mtp": "off", "measured_tpot_ms": 20.0}
 MODELS = ("Llama-3.1-70B", "Qwen3-32B", "gpt-oss-120b")
 
 
@@ -23,10 +21,8 @@ def made(tmp_path):
 
     def write(spread, count):
         path = tmp_path / "rows.csv"
-        rows = [
-            ROW | {"row": i, "model": MODELS[i % len(MODELS)], "concurrency": 1 + i // 3 % 20}
-            for i in range(count)
-        ]
+        own = [(i, MODELS[i % len(MODELS)], 1 + i // 3 % 20) for i in range(count)]
+        rows = [ROW | {"row": i, "model": model, "concurrency": n} for i, model, n in own]
         pd.DataFrame(rows).to_csv(path, index=False)
         judged, _ = judge_serving(without_engine(read_serving(str(path))))
         told = dict(zip(judged["row"], judged["predicted"], strict=True))
@@ -82,9 +78,8 @@ def test_ratios_compare_rows_of_one_deployment_with_as_many_requests(made):
     judged, _ = judge_serving(table)
     found = ratios_of_passes(judged, table)
     counts = found.groupby(["model", "tokens"]).size()
-    assert counts.to_dict() == {
-        (model, q): n for model in set(judged["model"]) for q, n in ((2, 10), (4, 5), (8, 2))
-    }
+    each = {2: 10, 4: 5, 8: 2}
+    assert counts.to_dict() == {(m, q): n for m in {*judged["model"]} for q, n in each.items()}
     errors = np.log(judged["predicted"] / judged["measured"])
     by_batch = errors.groupby([judged["model"], judged["batch_size"]])
     of_batch = {key: part.iloc[0] for key, part in by_batch}

@@ -46,12 +46,10 @@ OTHERS += ("schedule_tables", "sensitivity_command")
 CASES = typed_wrong("bad_input", predict=GOOD, acceptance=BASE, experts=MOE) + STRANGE
 CASES += [row for name in OTHERS for row in typed_wrong(name)]
 """An error names the option as it was typed, and none that was not."""
-SETTINGS = (
-    "--set target.num_layers=4000", "--set engine.pass_time=3.7", "--routing-correlation 0.9",
-)  # fmt: skip
+SETTINGS = ("--set target.num_layers=4000", "--set engine.pass_time=3.7")
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@cases("setting", *SETTINGS, "--routing-correlation 0.9")
 def test_force_takes_what_no_machine_or_model_has(setting, document):
     assert document(f"{MOE} {setting} --force")
 

@@ -112,8 +112,7 @@ def test_a_stack_of_any_name_is_shown_so_that_it_loads_again(stack, run, tmp_pat
     profile.write_text(run("list l40s").replace("[fitted.vllm", f'[fitted."{name}"'))
     shown.write_text(run(f"list {profile}"), encoding="utf-8")
     first, again = specmodel.load_hardware(profile), specmodel.load_hardware(shown)
-    assert again == first
-    assert [*again.fitted] == [stack.replace("\\n", "\n")]
+    assert (again, [*again.fitted]) == (first, [stack.replace("\\n", "\n")])
 
 
 @one_case(

@@ -250,8 +250,7 @@ def test_the_comment_of_the_next_stack_stays(do):
 @each_listed
 def test_validate_tells_by_its_status(options, status, folder, ended):
     found, out, err = ended(f"fit check mine.toml all.csv {options}")
-    assert found == status
-    assert len(err.splitlines()) == (status > 0)
+    assert (found, len(err.splitlines())) == (status, status > 0)
     assert err.startswith("specmodel: " if status else "")
     if status < 2:
         whole = [line.split()[:3] for line in out.splitlines() if " all " in line]

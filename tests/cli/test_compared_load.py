@@ -33,11 +33,9 @@ def test_alternatives_have_capacities_per_gpu_and_their_costs(gpus, document):
 
 def test_each_count_of_one_gpu_has_its_own_price(rows):
     line = "compare qwen3-30b-a3b 2xh100,4xh100 --batch-size 8 --tpot-target 9ms --gpu-hour-price"
-    priced, plain = (
-        np.array([row["cost_per_million_tokens"] for row in rows(f"{line} {prices}")])
-        for prices in ("2,3", "1")
-    )
-    assert priced / plain == pytest.approx([2, 3])
+    tables = [rows(f"{line} {prices}") for prices in ("2,3", "1")]
+    priced, plain = ([row["cost_per_million_tokens"] for row in table] for table in tables)
+    assert np.divide(priced, plain) == pytest.approx([2, 3])
 
 
 @each_row(("command", "fragments"), typed_wrong("compared_load", line=LINE))

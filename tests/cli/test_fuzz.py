@@ -82,8 +82,7 @@ def test_the_fuzz_starts_from_lines_that_reach_all_commands_and_readers(tmp_path
     is_on = False
     served = {("explore",)}  # until it is ended: tests/show/web sends it what is wrong
     assert {*commands_of(main_group)} - served <= named
-    assert kinds == {*KINDS}
-    assert {*readers()} - set().union(*OF_ITS_OWN) - reached == set()
+    assert (kinds, {*readers()} - set().union(*OF_ITS_OWN) - reached) == ({*KINDS}, set())
 
 
 @pytest.mark.parametrize("count", [40, *slow(COUNT)])

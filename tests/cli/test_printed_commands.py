@@ -141,7 +141,7 @@ def test_examples_of_helps_run(lines, of_a_user, ended, tmp_path, monkeypatch):
     shutil.copytree(of_a_user, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
-    short = dict.fromkeys((True, False), (1, 200))
+    short = dict.fromkeys((True, False), (1, 60))
     monkeypatch.setattr("specmodel.simulate.load_question.RUNS", short)
     for line in lines:
         first, *pipe = line.split(" | specmodel ")

@@ -64,8 +64,7 @@ def test_a_closed_stream(descriptor: int, command: str, status: int, said: str, 
     found, out, err = run(command, cwd=tmp_path, preexec_fn=lambda: os.close(descriptor))
     assert found == status
     assert said in err
-    assert len(err.splitlines()) == bool(said)
-    assert bool(out) == (status == 0)
+    assert (len(err.splitlines()), bool(out)) == (bool(said), status == 0)
     assert not list(tmp_path.iterdir())
 
 

@@ -46,11 +46,8 @@ def typed():
     yield from (t for t in re.findall(r"`(specmodel [\w-]+ [^`]+)`", TEXT) if "..." not in t)
 
 
-COMMANDS = [
-    command.removeprefix(".venv/bin/")
-    for command in dict.fromkeys(typed())
-    if command not in INSTALLS | {NEEDS_A_GPU}
-]
+_KEPT = [command for command in dict.fromkeys(typed()) if command not in INSTALLS | {NEEDS_A_GPU}]
+COMMANDS = [command.removeprefix(".venv/bin/") for command in _KEPT]
 
 
 def test_the_commands_are_found():

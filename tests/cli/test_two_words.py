@@ -76,10 +76,8 @@ def test_one_length_for_all_is_the_shortest_near_the_best_mean(document, rows, w
     assert given_away == pytest.approx(sum(lost) / len(lost), abs=5e-3)
 
 
-PASTED = [
-    *("deepseek-v3 8xh200", "qwen3.5-397b h200", "qwen3-235b h200 --drafter eagle3"),
-    *("qwen3-next-80b h100", "glm-4.6 8xh200", "qwen3-30b-a3b h200 --engine sglang"),
-]
+PASTED = ["deepseek-v3 8xh200", "qwen3.5-397b h200", "qwen3-235b h200 --drafter eagle3"]
+PASTED += ["qwen3-next-80b h100", "glm-4.6 8xh200", "qwen3-30b-a3b h200 --engine sglang"]
 
 
 @each_row("words", PASTED)
@@ -144,10 +142,8 @@ def test_without_a_measurement_the_question_is_turned_round(run, document):
     assert "acceptance" not in told["assumptions"]
 
 
-_WITHIN = (
-    r"Within [\d.]+ms a token: batch size (\d+) .*"
-    r"Within [\d.]+ms a token without speculation: batch size (\d+) "
-)
+_WITHIN = r"Within [\d.]+ms a token: batch size (\d+) .*"
+_WITHIN += r"Within [\d.]+ms a token without speculation: batch size (\d+) "
 """The largest batches as a page says them."""
 
 

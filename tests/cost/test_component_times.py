@@ -17,9 +17,8 @@ from specmodel.core.cost.prefill import carried_prefill
 from specmodel.core.layers import Layout, PassWork, Work, sequence_group
 from specmodel.core.machines.engine import Overheads
 
-GPU = load_hardware("h100_sxm").with_changes(
-    "hardware", {"memory.peak_bytes_per_s": 1e12, "dtype.bf16.peak_flops_per_s": 1e15}
-)
+PEAKS = {"memory.peak_bytes_per_s": 1e12, "dtype.bf16.peak_flops_per_s": 1e15}
+GPU = load_hardware("h100_sxm").with_changes("hardware", PEAKS)
 """1 us reads a million bytes, and computes a thousand million FLOP."""
 US = 1e-6
 
@@ -41,10 +40,9 @@ def test_streams_share_the_bandwidth_and_activations_may_add():
 def test_a_ramp_lengthens_reads_by_what_its_kernels_take_to_start():
     """6 us of reads by three kernels of 2 us each: 6 + 6 * 6 / 12."""
     work = Work(weight_bytes=4e6, cache_bytes=2e6, kernels=3.0)
-    assert seconds(work, ramp_time=2 * US) == pytest.approx(9 * US, rel=1e-12)
-    assert seconds(work, ramp_time=2 * US, memory_efficiency=0.5) == pytest.approx(
-        (12 + 12 * 6 / 18) * US, rel=1e-12
-    )
+    for efficiency, expected in ((1.0, 9), (0.5, 12 + 12 * 6 / 18)):
+        found = seconds(work, ramp_time=2 * US, memory_efficiency=efficiency)
+        assert found == pytest.approx(expected * US, rel=1e-12)
 
 
 def test_a_ramp_comes_before_the_walk_and_leaves_arithmetic_alone():

@@ -14,10 +14,8 @@ there in 8 bits and back in 16; H800, 400 Gb/s a GPU (DeepEP's README, low-laten
 def spread(ranks, exchange, hardware="h800_sxm", **options):
     """DeepSeek-V3 with whole experts on so many GPUs, 128 requests each."""
     engine = load_engine("ideal").with_changes("engine", {"exchange": exchange})
-    options = {"batch_size": 128 * ranks, "tensor_parallel": 1} | options
-    return specmodel.decode(
-        target="deepseek-v3", hardware=hardware, engine=engine, expert_parallel=ranks, **options
-    )
+    options = {"batch_size": 128 * ranks, "tensor_parallel": 1, "expert_parallel": ranks} | options
+    return specmodel.decode("deepseek-v3", hardware, engine=engine, **options)
 
 
 def sent(plain):
@@ -44,10 +42,8 @@ def test_inside_a_node_copies_wait_for_the_link_alone():
 
 def test_a_gpu_gets_a_token_once_or_once_for_each_of_its_experts():
     """A token of DeepSeek-V3 takes 4 of 8 groups, each on a GPU, and 8 copies."""
-    ranks, copies = (
-        spread(8, name).times.forward.work().components["all_to_all"].link_bytes
-        for name in ("ranks", "copies")
-    )
+    works = [spread(8, name).times.forward.work() for name in ("ranks", "copies")]
+    ranks, copies = (work.components["all_to_all"].link_bytes for work in works)
     assert copies / ranks == pytest.approx(8 / 4 * (3 + 4 / 128) / 3, rel=1e-12)
 
 

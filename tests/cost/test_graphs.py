@@ -11,10 +11,8 @@ from rows import each_row, values_of
 from specmodel import decode, deploy, load_engine, predict
 from specmodel.core.cost import step_times
 
-POINT = {
-    "target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h200_sxm", "engine": "vllm",
-    "acceptance": 0.7,
-}  # fmt: skip
+POINT = {"target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h200_sxm"}
+POINT |= {"engine": "vllm", "acceptance": 0.7}
 
 
 def predicted(**changes):
@@ -127,13 +125,8 @@ def test_a_larger_limit_is_a_field_of_the_engine_or_an_argument():
 
 
 def test_what_is_no_limit_is_refused_by_name():
-    wrong = (
-        ("graph_limit", -1),
-        ("graph_limit", 2.5),
-        ("graphs", "trtllm"),
-        ("eager_kernel_time", -1),
-    )
-    for field, value in wrong:
+    limits = ("graph_limit", -1), ("graph_limit", 2.5), ("graphs", "trtllm")
+    for field, value in (*limits, ("eager_kernel_time", -1)):
         refused(field, load_engine("vllm").with_changes, "engine", {field: value})
 
 

@@ -56,8 +56,7 @@ def test_dspark_is_read_from_its_config(head):
 def test_whether_the_last_token_drafts(head, changes, block, more):
     """By vLLM's speculator: a block of N drafts N, or N - 1 where its first token is known."""
     drafter = head(DSPARK, **changes)
-    assert drafter.block_size == block
-    assert queries(drafter, block) == block + more
+    assert (drafter.block_size, queries(drafter, block)) == (block, block + more)
 
 
 @each_row(("kind", "own"), [("DFlash", {}), ("DSpark", {"markov_rank": 128})])

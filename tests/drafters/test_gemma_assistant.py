@@ -16,13 +16,9 @@ from specmodel.core.drafters import drafter_kind
 from specmodel.core.layers import Layout, sequence_group
 
 GEMMA = CONFIGS["google--gemma-4-26B-A4B"]["text_config"]
-TEXT = {key: GEMMA[key] for key in GEMMA if not re.search("expert|moe|^tie", key)} | {
-    "hidden_size": 1024,
-    "num_hidden_layers": 4,
-    "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
-    "intermediate_size": 4096,
-    "num_kv_shared_layers": 4,
-}
+TEXT = {key: GEMMA[key] for key in GEMMA if not re.search("expert|moe|^tie", key)}
+TEXT |= {"hidden_size": 1024, "num_hidden_layers": 4, "intermediate_size": 4096}
+TEXT |= {"layer_types": ["sliding_attention"] * 3 + ["full_attention"], "num_kv_shared_layers": 4}
 ASSISTANT = {
     "architectures": ["Gemma4AssistantForCausalLM"], "model_type": "gemma4_assistant",
     "backbone_hidden_size": 2816, "use_ordered_embeddings": False, "tie_word_embeddings": True,
@@ -76,9 +72,8 @@ def test_acceptance_of_an_assistant_is_that_published_as_mtp():
 
 def test_a_head_over_clusters_copies_some_rows_for_each_token(read):
     """32 of 2,048 clusters, each of 128 tokens, by hand; a whole copy where the head is cut."""
-    (whole,), (head,) = (
-        read(use_ordered_embeddings=is_on).architectures for is_on in (False, True)
-    )
+    both = [read(use_ordered_embeddings=is_on) for is_on in (False, True)]
+    (whole,), (head,) = (drafter.architectures for drafter in both)
     assert head.total_parameters == whole.total_parameters + 2048 * 1024
     work = pass_work(head, sequence_group(batch_size=3)).components
     assert work["lm_head"].weight_bytes == 2 * 2048 * 1024
@@ -87,10 +82,8 @@ def test_a_head_over_clusters_copies_some_rows_for_each_token(read):
     half = Layout(tensor_parallel=2)
     more = head.weight_bytes(half) - whole.weight_bytes(half)
     assert more == 2 * (2048 + 262_144) * 1024
-    messages = (
-        pass_work(part, sequence_group(batch_size=3), layout=half).components["all_reduce"]
-        for part in (whole, head)
-    )
+    works = [pass_work(part, sequence_group(batch_size=3), layout=half) for part in (whole, head)]
+    messages = (work.components["all_reduce"] for work in works)
     assert [float(message.collectives) for message in messages] == [1, 0]
 
 

@@ -142,8 +142,7 @@ def test_modules_draft_in_turn_and_all_see_what_was_verified(modules):
         np.testing.assert_array_equal(part.tokens_per_sequence[1:], lengths[1:] + 1)
         assert part.logits_per_sequence == 1
     between = np.array([part.count for part in drafter.passes(2.25)])
-    assert between.sum() == pytest.approx(2.25)
-    assert drafter.trained_positions == modules
+    assert (between.sum(), drafter.trained_positions) == (pytest.approx(2.25), modules)
 
 
 def test_modules_have_weights_and_caches_of_their_own():

@@ -15,10 +15,8 @@ def named(carried, name):
     return carried[name]
 
 
-VALUES = {
-    Measure(named, ("x",)): np.array([1.0, 2.0]),
-    Measure(named, ("y",)): np.array([10.0, -3.0]),
-}
+VALUES = {"x": np.array([1.0, 2.0]), "y": np.array([10.0, -3.0])}
+VALUES = {Measure(named, (name,)): value for name, value in VALUES.items()}
 X, Y = (measured(named, name) for name in "xy")
 
 

@@ -7,10 +7,8 @@ from specmodel import load_architecture
 from specmodel.core.layers import Layout, RoutedExperts
 
 H, LATENT, WIDTH, SHARED, EXPERTS, USED = 4096, 1024, 2688, 5376, 512, 22
-FIELDS = {
-    "num_experts": EXPERTS, "experts_per_token": USED, "expert_size": WIDTH,
-    "num_shared_experts": 1, "shared_expert_size": SHARED, "is_gated": False,
-}  # fmt: skip
+FIELDS = {"num_experts": EXPERTS, "experts_per_token": USED, "expert_size": WIDTH}
+FIELDS |= {"num_shared_experts": 1, "shared_expert_size": SHARED, "is_gated": False}
 LAYER = RoutedExperts(**FIELDS, latent_size=LATENT)
 
 

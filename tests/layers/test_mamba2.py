@@ -13,9 +13,8 @@ SUPER = load_architecture("nemotron-3-super-120b-a12b")
 H, HEADS, WIDTH, GROUPS, STATE, LAYERS = 4096, 128, 64, 8, 128, 40
 INNER = HEADS * WIDTH
 LAYER = next(mixer for mixer in SUPER.mixers if isinstance(mixer, Mamba2))
-ONE_GROUP = Mamba2(
-    num_state_heads=HEADS, state_head_dim=WIDTH, num_state_groups=1, state_dim=256, conv_kernel=4
-)
+OF_HEADS = {"num_state_heads": HEADS, "state_head_dim": WIDTH, "conv_kernel": 4}
+ONE_GROUP = Mamba2(**OF_HEADS, num_state_groups=1, state_dim=256)
 
 
 def test_weights_of_a_layer_by_hand():

@@ -41,13 +41,9 @@ def test_weights_of_a_layer():
         assert shared.weights(7168, degree) == own
 
 
-VLLM_INDEXER = {
-    "indexer": (
-        *("k_norm", "fused_indexer_q_rope_quant", "rotary_emb", "cat"),
-        *("indexer_k_quant_and_cache", "fp8_fp4_paged_mqa_logits"),
-    ),
-    "index_selection": ("fill", "cooperative_topk"),
-}
+VLLM_INDEXER = {"index_selection": ["fill", "cooperative_topk"]}
+VLLM_INDEXER["indexer"] = ["k_norm", "fused_indexer_q_rope_quant", "rotary_emb", "cat"]
+VLLM_INDEXER["indexer"] += ["indexer_k_quant_and_cache", "fp8_fp4_paged_mqa_logits"]
 """What a decode step runs for an indexer beside its matrices in vLLM 0.33 on Hopper: `Indexer` of
 ``model_executor/models/deepseek_v2.py``; `sparse_attn_indexer`, which fills the list with -1, and
 `SparseIndexerTopk` in ``model_executor/layers``. ``models/deepseek_v32`` runs the first five and
@@ -72,8 +68,7 @@ def test_indexer_launches_what_vllm_does():
     models = [replace(GLM_52, layers=own) for own in ((replace(one, count=4),), (one, three))]
     every, first = (components(model, batch_size=5, context_length=9000) for model in models)
     for name, kernels in VLLM_INDEXER.items():
-        assert every[name].kernels == 4 * len(kernels)
-        assert first[name].kernels == len(kernels)
+        assert (every[name].kernels, first[name].kernels) == (4 * len(kernels), len(kernels))
     own, shared = (found["attention_projections"] for found in (every, first))
     # queries are made of their latent; the key and weights of heads of hidden values
     assert own.depth - shared.depth == 3 * (2048 + 6144 + 6144)
@@ -190,14 +185,11 @@ def test_latent_attention_with_a_window_keeps_and_reads_no_more():
     whole = LatentAttention(**sizes, qk_nope_head_dim=192, qk_rope_head_dim=64)
     windowed = replace(whole, window=512)
     assert (windowed.for_head.place, windowed.for_head.mixer) == (2, whole)
-    models = [
-        replace(DEEPSEEK_V32, layers=(LayerGroup(count=2, mixer=mixer),))
-        for mixer in (windowed, whole)
-    ]
+    groups = [LayerGroup(count=2, mixer=mixer) for mixer in (windowed, whole)]
+    models = [replace(DEEPSEEK_V32, layers=(group,)) for group in groups]
     assert models[0].sequence_bytes(9e4) == models[1].sequence_bytes(512.0) == 2 * 512 * 1088 * 2
-    inside, long, beyond = (
-        components(model, batch_size=2, context_length=context)["attention_core"]
-        for model, context in ((models[1], 511), (models[0], 511), (models[0], 90_000))
-    )
+    points = (models[1], 511), (models[0], 511), (models[0], 90_000)
+    found = [components(model, batch_size=2, context_length=n) for model, n in points]
+    inside, long, beyond = (parts["attention_core"] for parts in found)
     for field in ("flop", "cache_bytes"):
         assert getattr(inside, field) == getattr(long, field) == getattr(beyond, field) > 0

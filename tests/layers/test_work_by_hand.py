@@ -102,8 +102,7 @@ def test_dense_blocks_read_and_write_what_their_three_kernels_hand_on():
     products, acted = dense_block("dense_ffn", run, width, 1, is_gated=True, dtype="bf16").values()
     assert products.activation_bytes == TOKENS * ((h + 2 * width) + (width + h)) * 2
     assert acted.activation_bytes == TOKENS * (2 * width + width) * 2
-    assert (products.kernels, acted.kernels) == (2, 1)
-    assert products.depth == h + width
+    assert (products.kernels, acted.kernels, products.depth) == (2, 1, h + width)
 
 
 # What engines keep in memory beside or beyond a checkpoint: absorbed matrices, and padding

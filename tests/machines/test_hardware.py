@@ -34,8 +34,7 @@ def test_values_as_on_the_data_sheet_and_every_one_with_a_source(row):
     profile = load_hardware(row["name"])
 
     memory, link = profile.memory, profile.link
-    assert profile.kind == "gpu"
-    assert memory.capacity_bytes == float(row["memory_gib"]) * 2**30
+    assert (profile.kind, memory.capacity_bytes) == ("gpu", float(row["memory_gib"]) * 2**30)
     assert memory.peak_bytes_per_s == pytest.approx(float(row["bandwidth_gb_per_s"]) * 1e9)
     assert memory.l2_bytes == pytest.approx(float(row["l2_mb"]) * 1e6)
     assert profile.num_multiprocessors == int(row["num_multiprocessors"])

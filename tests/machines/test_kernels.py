@@ -62,13 +62,13 @@ def test_prompts_with_a_cache_of_8_bits_compute_as_those_of_16_that_were_fitted(
     assert kernels.arithmetic("attention", "fp8", "fp8") == "fp8"
 
 
-def test_messages_run_at_the_speed_of_the_link_whatever_was_fitted():
+def test_the_table_is_closed():
+    """What a kind falls back to has a row and fits of its own, and no kind falls back to itself.
+
+    Messages run at the speed of the link, whatever was fitted.
+    """
     sheet = DATA_SHEET_KERNELS.parameters("message", "bf16")
     assert choose_kernels(H200, "vllm").parameters("message", "bf16", "bf16") is sheet
-
-
-def test_the_table_is_closed():
-    """What a kind falls back to has a row and fits of its own, and no kind falls back to itself."""
     for row in kinds.KINDS.values():
         assert {row.fallback, row.errors_of} <= {"", *kinds.FITTED_KINDS}
         chain = [row.name]

@@ -92,9 +92,8 @@ def test_parameters_by_hand():
 def test_groups_are_the_sum_of_their_parts():
     """Attention alone, a feed-forward block alone, and both in one layer: as many norms."""
     attending, feeding = {"count": 3, "mixer": ATTENTION}, {"count": 3, "feed_forward": DENSE}
-    apart, together = (
-        build(grouped_shape(*g)) for g in ([attending, feeding], [attending | feeding])
-    )
+    apart = build(grouped_shape(attending, feeding))
+    together = build(grouped_shape(attending | feeding))
     assert (apart.num_layers, together.num_layers) == (6, 3)
     assert apart.total_parameters == together.total_parameters
     assert apart.sequence_bytes(100.0) == together.sequence_bytes(100.0)
@@ -106,8 +105,7 @@ def test_of_two_kinds_of_experts_those_of_most_layers_are_told():
     first = {"count": 2, "mixer": ATTENTION, "feed_forward": EXPERTS}
     second = first | {"count": 3, "feed_forward": EXPERTS | {"expert_size": 64}}
     both = build(grouped_shape(first, second))
-    assert both.experts.expert_size == 64
-    assert list(both.kinds_of_experts.values()) == [2, 3]
+    assert (both.experts.expert_size, list(both.kinds_of_experts.values())) == (64, [2, 3])
     alone = [build(grouped_shape(group)).total_parameters for group in (first, second)]
     outer = 2 * 1000 * 64 + 64
     assert both.total_parameters == sum(alone) - outer

@@ -71,8 +71,7 @@ def test_a_file_that_is_replaced_keeps_its_mode_and_links_are_followed(tmp_path)
     link.symlink_to(old)
     write_text(link, "new")
     assert link.is_symlink()
-    assert old.read_text() == "new"
-    assert stat.S_IMODE(old.stat().st_mode) == 0o640
+    assert (old.read_text(), stat.S_IMODE(old.stat().st_mode)) == ("new", 0o640)
     assert {*tmp_path.iterdir()} == {old, link}
 
 

@@ -13,13 +13,9 @@ from specmodel.core.layers import Layout
 
 FLASH = CONFIGS["deepseek-ai--DeepSeek-V4-Flash"]
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "scale_fmt": "ue8m0"}
-NVFP4 = FP8 | {
-    "quant_algo": "MIXED_PRECISION",
-    "moe_quant_algo": "NVFP4",
-    "group_size": 16,
-    "quantized_layers": {"layers.0.ffn.experts": {"quant_algo": "NVFP4", "group_size": 16}},
-    "ignore": ["*.attn.*", "*.ffn.shared_experts.*", "head", "mtp.*"],
-}
+NVFP4 = FP8 | {"quant_algo": "MIXED_PRECISION", "moe_quant_algo": "NVFP4", "group_size": 16}
+NVFP4 |= {"quantized_layers": {"layers.0.ffn.experts": {"quant_algo": "NVFP4", "group_size": 16}}}
+NVFP4 |= {"ignore": ["*.attn.*", "*.ffn.shared_experts.*", "head", "mtp.*"]}
 
 
 def read(**changes):

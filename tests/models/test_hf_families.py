@@ -235,9 +235,8 @@ def test_layers_share_an_indexer():
 
 # Every configuration in a folder
 
-INCOMPLETE = [
-    f"nvidia--NVIDIA-Nemotron-3-{n}-NVFP4" for n in ("Super-120B-A12B", "Ultra-550B-A55B")
-]
+NEMOTRON = "nvidia--NVIDIA-Nemotron-3-{}-NVFP4"
+INCOMPLETE = [NEMOTRON.format(size) for size in ("Super-120B-A12B", "Ultra-550B-A55B")]
 """Whose records in the package leave out the list without which engines read no NVFP4."""
 
 

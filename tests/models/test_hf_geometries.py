@@ -49,8 +49,7 @@ def test_modules_attend_to_a_window_and_have_a_dense_block():
     drafter = mtp_drafter(read(MIMO))
     (head, *others), norms = drafter.architectures, 3 * 4096
     (mixer,) = head.mixers
-    assert (mixer.window, len(others)) == (128, 2)
-    assert mixer.weights(4096) == attention
+    assert (mixer.window, len(others), mixer.weights(4096)) == (128, 2, attention)
     inner = attention + block + 2 * 4096 * 4096 + norms
     assert head.total_parameters == head.outer_parameters + inner
     assert float(head.sequence_bytes(np.array(1e5))) == 128 * 2 * 8 * (192 + 128)

@@ -93,10 +93,8 @@ def test_intervals_hold_what_is_predicted_and_widen_with_load():
 
 
 def test_lengths_that_cannot_be_are_refused():
-    lengths = [
-        {"output_length": 8, **own} for own in ({}, {"prompt_length": 0}, {"prompt_length": 8.5})
-    ]
-    for bad in (*lengths, {"lockstep": True}):
+    lengths = [{"prompt_length": prompt, "output_length": 8} for prompt in (0, 8.5)]
+    for bad in (*lengths, {"output_length": 8}, {"lockstep": True}):
         message = r"prompt_length|output_length|lockstep"
         refused(message, specmodel.decode, **WHERE, batch_size=1, **bad)
 

@@ -13,10 +13,8 @@ from specmodel.core.prediction import COLUMNS, intervals
 from specmodel.core.prediction.columns import LOAD_COLUMNS
 from specmodel.core.prediction.evaluate import evaluate
 
-POINTS = {
-    "batch_size": np.array([1.0, 8.0, 64.0]), "draft_length": np.asarray(3.0),
-    "verify_tokens": np.asarray(4.0), "context_length": np.asarray(2048.0),
-}  # fmt: skip
+POINTS = {"draft_length": 3.0, "verify_tokens": 4.0, "context_length": 2048.0}
+POINTS = {n: np.asarray(v) for n, v in ({"batch_size": [1.0, 8.0, 64.0]} | POINTS).items()}
 LOAD = {"prompt_length": np.asarray(8000.0), "output_length": np.asarray(1000.0)}
 WHERE = {"target": "qwen3-30b-a3b", "hardware": "h100_sxm", "drafter": "eagle3"}
 WHERE |= {"engine": "ideal", "popularity": "equal", "routing_correlation": 0.2}
@@ -31,11 +29,9 @@ def deployed(**changes):
 
 def exact(deployment):
     """Return it with kernels whose times are known."""
-    known = {"shape_spread": 0.0, "row_spread": 0.0}
-    fits = {
-        kind: {dtype: replace(fit, **known) for dtype, fit in own.items()}
-        for kind, own in deployment.kernels.fits.items()
-    }
+    known, fits = {"shape_spread": 0.0, "row_spread": 0.0}, {}
+    for kind, own in deployment.kernels.fits.items():
+        fits[kind] = {dtype: replace(fit, **known) for dtype, fit in own.items()}
     kernels = replace(deployment.kernels, fits=fits)
     return replace(deployment, kernels=kernels)
 

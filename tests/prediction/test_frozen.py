@@ -33,12 +33,9 @@ def summed(model, engine):
     for drafter in DRAFTERS:
         tensor, expert = LAYOUTS[draws.integers(len(LAYOUTS))]
         hardware = GPUS[draws.integers(len(GPUS))]
-        points = {
-            "batch_size": draws.integers(1, 1000, POINTS),
-            "draft_length": draws.integers(0, 8, POINTS),
-            "context_length": draws.integers(0, 200_000, POINTS),
-            "acceptance": draws.random(POINTS),
-        }
+        ends = {"batch_size": (1, 1000), "draft_length": (0, 8), "context_length": (0, 200_000)}
+        points = {name: draws.integers(*own, POINTS) for name, own in ends.items()}
+        points["acceptance"] = draws.random(POINTS)
         names = {"target": model, "engine": engine, "drafter": drafter, "hardware": hardware}
         for cut in ({"tensor_parallel": tensor, "expert_parallel": expert}, {"tensor_parallel": 1}):
             try:

@@ -12,10 +12,8 @@ from specmodel.core.algebra.speculation import expected_tokens_per_step
 from specmodel.core.prediction import intervals
 from specmodel.core.prediction.gains import gains_at, peak_at, sources_at
 
-POINT = {
-    "target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h100_sxm", "engine": "vllm",
-    "draft_length": 3, "acceptance": 0.6,
-}  # fmt: skip
+POINT = {"target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h100_sxm"}
+POINT |= {"engine": "vllm", "draft_length": 3, "acceptance": 0.6}
 
 KNOWN_ROUTING = {"popularity": "equal", "routing_correlation": 0.2}
 

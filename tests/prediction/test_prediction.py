@@ -31,10 +31,8 @@ ENGINE = EngineProfile(
     schema_version=1, name="test", source="invented for tests", kernel_time=2e-6, pass_time=3e-4,
     draft_pass_time=1e-4, reject_time=2e-4, reject_time_per_request=1e-6,
 )  # fmt: skip
-QWEN2 = {
-    "target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "a800_sxm_80gb",
-    "tensor_parallel": 2, "context_length": 512,
-}  # fmt: skip
+QWEN2 = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "a800_sxm_80gb"}
+QWEN2 |= {"tensor_parallel": 2, "context_length": 512}
 BY_POSITION = Acceptance(acceptance_by_position=[0.8, 0.6, 0.4])
 MEASURED = Acceptance(tokens_per_step=4.7)
 
@@ -123,10 +121,8 @@ def test_popularity_may_differ_between_layers(tmp_path):
     layers = np.stack([zipf_popularity(128, 8, a) for a in (0.0, 0.5, 1.2)])
     path = tmp_path / "layers.txt"
     path.write_text("\n".join(" ".join(map(repr, row.tolist())) for row in layers))
-    point = {
-        "target": "qwen3-30b-a3b", "hardware": "h200_sxm", "batch_size": [1, 8], "draft_length": 3,
-    }  # fmt: skip
-    point |= {"drafter": "mtp", "acceptance": 0.7, "expert_parallel": 1}
+    point = {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "drafter": "mtp"}
+    point |= {"batch_size": [1, 8], "draft_length": 3, "acceptance": 0.7, "expert_parallel": 1}
     each = [predict(**point, popularity=layer).active_experts_verify for layer in layers]
     for told in (layers, path):
         found = predict(**point, popularity=told).active_experts_verify
