@@ -132,8 +132,9 @@ def test_popularity_may_differ_between_layers(tmp_path):
 
 def test_popularity_is_not_passed_to_another_model():
     popularity = zipf_popularity(128, 8, 0.7)
-    base = {"target": "qwen3-235b-a22b", "hardware": "h200_sxm", "tensor_parallel": 8}
+    base = {"target": "qwen3-235b-a22b", "hardware": "h200_sxm", "engine": "ideal"}
     base |= {"batch_size": 4, "draft_length": 2, "acceptance": 0.7, "context_length": 500}
+    base |= {"tensor_parallel": 8}
     for name in ("qwen3-32b", "qwen3-30b-a3b"):
         skewed = predict(**base, drafter=name, popularity=popularity)
         assert skewed.draft_time == predict(**base, drafter=name).draft_time
