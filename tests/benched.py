@@ -39,11 +39,8 @@ class FakeBench:
             rows = sizes.get("num_tokens", 1.0) * sizes.get("query_tokens", 1.0)
             return 1e-5 + 2 * size / 2e10 + 2 * size * rows / 1e12
 
-        timed = {
-            "latency": f"{seconds(point.sizes):.6g}",
-            "reference_latency": f"{seconds(point.reference_sizes):.6g}",
-            "elapsed": "0",
-        }
+        both = {"latency": point.sizes, "reference_latency": point.reference_sizes}
+        timed = {name: f"{seconds(sizes):.6g}" for name, sizes in both.items()} | {"elapsed": "0"}
         if point.component == "experts":
             k, E = point.sizes["experts_per_token"], point.sizes["num_experts"]
             timed["active_experts"] = str(min(k * point.sizes["num_tokens"], E))

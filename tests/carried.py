@@ -21,9 +21,8 @@ def added_by_prompt(deployment, plain_time, tokens, batch_size, context):
     slower = both.gpu_time + computing * (1 / kept - 1)
     gpu = plain_time - alone.gpu_time + slower
     size = np.asarray(tokens * deployment.layout.replicas)
-    launching = launched(
-        deployment, both, size, size, in_pieces=deployment.target, is_prompt=True
-    ).launch_time
+    how = {"in_pieces": deployment.target, "is_prompt": True}
+    launching = launched(deployment, both, size, size, **how).launch_time
     return np.asarray(np.hypot(gpu, launching) - plain_time)
 
 

@@ -1,30 +1,16 @@
 """How far apart colours are: to the eye, in a grey print, and to the colour-blind."""
 
+import tomllib
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 
 LEAST = 15.0
 """CIE 1976 colour difference from which two areas are told apart at a glance [-]."""
 
-# G. M. Machado et al., "A physiologically-based model for simulation of color vision deficiency,"
-# IEEE Trans. Vis. Comput. Graph. 15(6), 2009: severity 1, on linear red, green and blue
-_SEEN = {
-    "by all": np.eye(3),
-    "in grey": np.tile([0.2126, 0.7152, 0.0722], (3, 1)),
-    "by protanopes": np.array([
-        [0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
-        [-0.003882, -0.048116, 1.051998],
-    ]),
-    "by deuteranopes": np.array([
-        [0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
-        [-0.011820, 0.042940, 0.968881],
-    ]),
-    "by tritanopes": np.array([
-        [1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602],
-        [0.004733, 0.691367, 0.303900],
-    ]),
-}  # fmt: skip
+_FILE = Path(__file__).parent / "data/colours_seen.toml"
+_SEEN = {name: np.array(own) for name, own in tomllib.loads(_FILE.read_text()).items()}
 # IEC 61966-2-1: linear red, green and blue to CIE XYZ, and its white
 _XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 _WHITE = _XYZ.sum(axis=1)

@@ -65,24 +65,15 @@ def install(gpu: Gpu, patch: pytest.MonkeyPatch, folder: Path) -> Group:
     Gpu.current, group = gpu, Group(gpu)
     _forget()
     names = {
-        "_lazy_init": lambda: None,
-        "is_initialized": lambda: True,
-        "is_available": lambda: True,
-        "device_count": lambda: gpu.count,
-        "current_device": gpu.current_device,
-        "set_device": gpu.set_device,
-        "get_device_properties": gpu.get_properties,
+        "_lazy_init": lambda: None, "is_initialized": lambda: True, "is_available": lambda: True,
+        "device_count": lambda: gpu.count, "current_device": gpu.current_device,
+        "set_device": gpu.set_device, "get_device_properties": gpu.get_properties,
         "get_device_capability": lambda device=None: (gpu.properties.major, gpu.properties.minor),
-        "mem_get_info": gpu.mem_get_info,
-        "empty_cache": gpu.empty_cache,
-        "synchronize": gpu.synchronize,
-        "graph_pool_handle": object,
-        "current_stream": lambda device=None: gpu.stream,
-        "stream": _on,
-        "Stream": Stream,
-        "Event": Event,
-        "CUDAGraph": CUDAGraph,
-    }
+        "mem_get_info": gpu.mem_get_info, "empty_cache": gpu.empty_cache,
+        "synchronize": gpu.synchronize, "graph_pool_handle": object,
+        "current_stream": lambda device=None: gpu.stream, "stream": _on, "Stream": Stream,
+        "Event": Event, "CUDAGraph": CUDAGraph,
+    }  # fmt: skip
     for name, value in names.items():
         patch.setattr(torch.cuda, name, value)
     patch.setattr(torch.cuda.graph, "default_capture_stream", None)

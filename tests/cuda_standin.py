@@ -191,14 +191,10 @@ class Gpu:
     def __init__(self) -> None:
         self.count, self.total, self.index = 1, 2**31, 0
         self.properties = SimpleNamespace(
-            name="NVIDIA H200",
-            major=9,
-            minor=0,
-            multi_processor_count=132,
-            total_memory=self.total,
-            L2_cache_size=2**20,
+            name="NVIDIA H200", major=9, minor=0, multi_processor_count=132,
+            total_memory=self.total, L2_cache_size=2**20,
             uuid="01234567-89ab-cdef-0123-456789abcdef",
-        )
+        )  # fmt: skip
         self.host = self.known = 0.0
         self.default = self.stream = Stream()
         self.reserved = 0.0

@@ -13,7 +13,7 @@ import benched
 import pandas as pd
 import pytest
 from planted import planted
-from printed import output_of
+from printed import filled, output_of
 
 from specmodel import InputError
 from specmodel.calibrate.measure.kernels.device import DeviceInfo
@@ -23,15 +23,8 @@ _DAMAGE = ["nan", "inf", "-1", "0", "1e308", "1e-308", "1e400", "9" * 401, "true
 WHERE = "--target mixtral-8x7b --drafter eagle3 --hardware h200_sxm"
 RATE = "--acceptance-rate 0.7"
 DRAWN = "--requests 3 --output-tokens 40"
-_PRINTED = {
-    "predicted": f"predict {WHERE} {RATE} --batch-size 1,8 --draft-length 1,3",
-    "parts": f"predict {WHERE} {RATE} --batch-size 8 --draft-length 3 --components",
-    "explained": f"predict --view terms {WHERE} {RATE} --batch-size 1,8 --draft-length 3",
-    "needed": f"break-even {WHERE} --batch-size 1,8 --draft-length 1,2",
-    "sensitive": f"sensitivity {WHERE} {RATE} --batch-size 4 --draft-length 3 --samples 64",
-    "best": f"predict --view lengths {WHERE} {RATE} --batch-size 1,8",
-    "replayed": f"simulate {WHERE} --trace chat-eagle {DRAWN} --policy none,fixed:2,oracle",
-}
+_WORDS = {"where": WHERE, "rate": RATE, "drawn": DRAWN}
+_PRINTED = {n: c for c, (n,) in filled("commands.txt", "tables that are damaged", _WORDS)}
 """Tables that commands print."""
 
 
@@ -81,13 +74,12 @@ LINK = b"-> "
 
 def contents(folder: Path) -> Kept:
     """Return what each file has, or where a link leads."""
-    return {
-        str(path.relative_to(folder)): (
-            LINK + os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
-        )
-        for path in folder.rglob("*")
-        if path.is_symlink() or path.is_file()
-    }
+    paths = [path for path in folder.rglob("*") if path.is_symlink() or path.is_file()]
+
+    def content(path: Path) -> bytes:
+        return LINK + os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
+
+    return {str(path.relative_to(folder)): content(path) for path in paths}
 
 
 def named_in(words: list[str], kept: Kept) -> list[str]:

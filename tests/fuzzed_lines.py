@@ -14,10 +14,8 @@ BASES = (DATA / "fuzzed_lines.txt").read_text(encoding="utf-8").splitlines()[1:]
 """Command lines that work, of every command."""
 REFUSED = ["acceptance http://localhost:1/metrics"]
 """Lines that are refused whatever else is typed: no server is asked."""
-IMPLAUSIBLE = (
-    *("engine.pass_time=3.7", "target.num_layers=4000", "target.num_layers=100000"),
-    *("engine.pass_time=1e300", "engine.kernel_time=1e200", "engine.reject_time=1e308"),
-)
+IMPLAUSIBLE = ("engine.pass_time=3.7", "target.num_layers=4000", "target.num_layers=100000")
+IMPLAUSIBLE += ("engine.pass_time=1e300", "engine.kernel_time=1e200", "engine.reject_time=1e308")
 """What-ifs of no machine or model, which are taken with --force only."""
 
 WORDS = tomllib.loads((DATA / "fuzzed_words.toml").read_text(encoding="utf-8"))
@@ -36,16 +34,11 @@ STRANGE = [
     *("http://localhost/metrics", "-", "H200", "1000000000", "100000", "9" * 18, "2e9", "0x10"),
 ]
 CHEAP = {
-    "workers": ["1", "0", "-1", "x"],
-    "requests": ["1", "5", "0", "-1", "x", "1" + "0" * 400],
+    "workers": ["1", "0", "-1", "x"], "requests": ["1", "5", "0", "-1", "x", "1" + "0" * 400],
     "output_tokens": ["1", "50", "0", "-1", "x", "1" + "0" * 400],
-    "samples": ["64", "128", "4", "0", "-1", "x", "1" + "0" * 400],
-    "scheduler": ["", "x"],
-    "wait": ["0"],
-    "timeout": ["1", "0", "nan"],
-    "yes": [],
-    "length": [],
-}
+    "samples": ["64", "128", "4", "0", "-1", "x", "1" + "0" * 400], "scheduler": ["", "x"],
+    "wait": ["0"], "timeout": ["1", "0", "nan"], "yes": [], "length": [],
+}  # fmt: skip
 """All values of options that other values make slow."""
 
 

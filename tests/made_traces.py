@@ -20,22 +20,16 @@ def position_process(acceptance_by_position: Sequence[float]) -> AcceptanceProce
     return AcceptanceProcess(name="acceptance by position", survival=survival)
 
 
+Counts = Sequence[Sequence[int]]
+
+
 def make_trace(
-    proposed_tokens: Sequence[Sequence[int]],
-    accepted_tokens: Sequence[Sequence[int]],
-    max_draft_length: int,
-    metadata: Mapping[str, str] | None = None,
+    proposed: Counts, accepted: Counts, max_draft_length: int, metadata: Mapping[str, str] = {}
 ) -> Trace:
     """Return a trace from lists by request, in the order given."""
-    requests = [
-        check_request(dict(zip(COLUMNS, counts, strict=True)), max_draft_length, "request")
-        for counts in zip(proposed_tokens, accepted_tokens, strict=True)
-    ]
-    proposed, accepted = map(np.concatenate, zip(*requests, strict=True))
-    return Trace(
-        proposed_tokens=proposed,
-        accepted_tokens=accepted,
-        output_tokens=np.array([*map(len, proposed_tokens)], np.int64),
-        max_draft_length=max_draft_length,
-        metadata=dict(metadata or {}),
-    )
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in zip(proposed, accepted, strict=True)]
+    requests = [check_request(row, max_draft_length, "request") for row in rows]
+    counts = map(np.concatenate, zip(*requests, strict=True))
+    lengths = np.array([*map(len, proposed)], np.int64)
+    told = dict(zip(COLUMNS, counts, strict=True)) | {"output_tokens": lengths}
+    return Trace(**told, max_draft_length=max_draft_length, metadata=dict(metadata))

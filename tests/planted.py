@@ -38,10 +38,7 @@ def planted(kind: str, sharpness: float = 4.0, noise: float = 0.0, **changes) ->
     count = len(_DATA["shapes"][kind])
     shape = np.repeat(np.arange(count), len(rows) // count)
     return rows.assign(
-        component=kind,
-        hardware="h200_sxm",
-        stack="mine",
-        version="1.2.3",
+        component=kind, hardware="h200_sxm", stack="mine", version="1.2.3",
         latency=predicted_time(kind, rows, H200, parameters) * factor,
         role=np.where(shape % 3 == 2, "judge", "fit"),
-    )
+    )  # fmt: skip

@@ -12,7 +12,5 @@ def start(command: str, code: str = "", **options: object) -> subprocess.Popen:
     """
     heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = f"{heed}\n{code}\nfrom specmodel.cli import run; raise SystemExit(run())"
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *shlex.split(command)], **(pipes | options)
-    )
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    return subprocess.Popen([sys.executable, "-c", program, *shlex.split(command)], **options)

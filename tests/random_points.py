@@ -3,7 +3,9 @@
 From a shell: ``python tests/random_points.py SEED COUNT`` prints each violation on a line.
 """
 
+import json
 import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -18,7 +20,8 @@ NEWEST_GPUS = ("strix_halo", "a40", "arc_pro_b60", "arc_pro_b70", "gh200", "h200
 NEWEST_GPUS += ("mi350x", "r9700", "rtx_pro_5000", "rx_7900_xtx")
 """GPUs that are drawn nowhere, so that points stay those that they were."""
 
-DTYPES = ("bf16", "fp8", "int8", "mxfp4", "fp4", "int4")
+SOMETIMES = json.loads((Path(__file__).parent / "data/random_points.json").read_text("utf-8"))
+"""What is told of some deployments: one of these values, by a chance [-]."""
 CLOSE = 1e-12
 LONGEST = 1e-9
 """Share of a time that rounding may take from what should not fall."""
@@ -31,21 +34,10 @@ def random_names(rng):
         return values[rng.integers(len(values))] if rng.random() < chance else None
 
     drafters = ["eagle", "eagle3", "mtp", "parallel", "llama-3.2-1b", "ngram", "ngram"]
-    names = {
-        "target": some(list_architectures()),
-        "drafter": some(drafters),
-        "hardware": some([name for name in list_hardware() if name not in NEWEST_GPUS]),
-        "engine": some(list_engines(), 0.6),
-        "stack": some(["typical", "datasheet"], 0.3),
-        "tensor_parallel": some([1, 2, 4, 8], 0.6),
-        "expert_parallel": some([2, 4, 8, 16], 0.3),
-        "data_parallel": some([1, 2, 4, 8], 0.2),
-        "attention_dtype": some(DTYPES, 0.1),
-        "weight_dtype": some(DTYPES, 0.3),
-        "kv_dtype": some(["bf16", "fp8"], 0.3),
-        "routing_correlation": some([0.0, 0.05, 0.4, 1.0], 0.5),
-        "popularity_exponent": some([0.3, 0.8, 1.5], 0.15),
-    }
+    hardware = [name for name in list_hardware() if name not in NEWEST_GPUS]
+    names = {"target": some(list_architectures()), "drafter": some(drafters)}
+    names |= {"hardware": some(hardware), "engine": some(list_engines(), 0.6)}
+    names |= {name: some(values, chance) for name, (values, chance) in SOMETIMES.items()}
     if names["drafter"] == "ngram":
         rates = [0.0, 0.01, float(rng.random()), 1.0]
         names |= {"proposal_rate": some(rates), "lookup_time": some([1e-5, 1e-3], 0.3)}
@@ -106,7 +98,7 @@ def same(a, b, relative=CLOSE):
 
 def identities(p):
     """Return where columns are related as they are defined."""
-    gamma, batch = p.draft_length, p.batch_size
+    gamma, batch, capacity = p.draft_length, p.batch_size, p.evaluation.memory.capacity_bytes
     plain, step = p.forward_time, p.step_time
     growth, takes_turns = p.times.growth_by_cause(), p.evaluation.at_once is not None
     total = np.broadcast_to(sum(growth.values()), gamma.shape)
@@ -127,8 +119,7 @@ def identities(p):
         "times above 0": (plain > 0) & (step > 0) & (p.verify_time > 0),
         "finite": np.all(finite, axis=0),
         "best is of those considered": (p.best_draft_length >= 0) & (p.best_draft_length <= 10),
-        "fits as told": (p.max_batch_size >= batch)
-        == (p.memory_bytes <= p.evaluation.memory.capacity_bytes),
+        "fits as told": (p.max_batch_size >= batch) == (p.memory_bytes <= capacity),
     }
 
 
@@ -152,9 +143,8 @@ def roofs(p):
             computed, spent = computed + flop, spent + took.total_time
             found[f"{label}, {name} by bytes"] = took.own_time >= read * least
             found[f"{label}, {name} by arithmetic"] = took.own_time >= flop * least
-            found[f"{label}, {name} hides behind others"] = (took.hidden_time == 0) | bool(
-                part.beside
-            )
+            is_beside = bool(part.beside)
+            found[f"{label}, {name} hides behind others"] = (took.hidden_time == 0) | is_beside
         found[f"{label} by bytes"] = time.gpu_time >= moved * least
         found[f"{label} by arithmetic"] = time.gpu_time >= computed * least
         found[f"{label} is its components"] = same(time.gpu_time, spent, 1e-9)
@@ -165,8 +155,7 @@ def limits(p, at):
     """Return where special cases are exact."""
     none = at(draft_length=0)
     sure = at(acceptance=1.0)
-    rate = p.deployment.drafter.proposal_rate
-    needed = p.break_even_acceptance_rate
+    rate, needed = p.deployment.drafter.proposal_rate, p.break_even_acceptance_rate
     breaks_even = at(acceptance=np.nan_to_num(needed)).speedup
     is_idle = p.deployment.runs_idle_drafter  # then a best length of 0 says that none is loaded
     takes_turns = is_idle and none.evaluation.at_once is not None  # for room that it takes
@@ -175,12 +164,9 @@ def limits(p, at):
     return {
         "breaks even": np.where(needed > 0, same(breaks_even, 1, 1e-9), True),
         "pays from 0 on": np.where(needed == 0, breaks_even >= 1, True),
-        "never pays": np.where(
-            np.isnan(needed) & (p.draft_length > 0), sure.speedup <= 1 + CLOSE, True
-        ),
+        "never pays": ~np.isnan(needed) | (p.draft_length == 0) | (sure.speedup <= 1 + CLOSE),
         # of lengths that fit, where recurrent states of longer ones do not
-        "best is best": (best_speedup >= p.speedup * (1 - CLOSE))
-        | (p.batch_size > p.max_batch_size),
+        "best is best": (best_speedup >= p.speedup * (1 - CLOSE)) | ~p.fits,
         "no draft, speedup 1": none.speedup < 1 if is_idle else none.speedup == 1,
         "no draft, one token": none.tokens_per_step == 1,
         "no draft, decode step": (is_idle | (none.step_time == none.forward_time))

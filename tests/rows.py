@@ -84,3 +84,20 @@ def slow(*rows: Any) -> list[Any]:
     """Return cases that are a long study."""
     values = (row if isinstance(row, tuple) else (row,) for row in rows)
     return [pytest.param(*each, marks=pytest.mark.slow) for each in values]
+
+
+def _listed(test: Test) -> tuple[list[str], list[list[Any]]]:
+    """Return the names and rows of a test in `data/cases`, in the file of its room."""
+    room = Path(inspect.unwrap(test).__code__.co_filename).parent.name
+    names, *rows = values_of(f"cases/{room}.txt", test.__name__)
+    return names, rows
+
+
+def listed(test: Test) -> Test:
+    """Let one case try all rows that `data/cases` lists for this test, the first its names."""
+    return each_row(*_listed(test))(test)
+
+
+def each_listed(test: Test) -> Test:
+    """Let each row that `data/cases` lists for this test be a case of its own."""
+    return pytest.mark.parametrize(*_listed(test))(test)

@@ -1,17 +1,14 @@
 """Fields of architectures whose layers are alike but for a few leading ones."""
 
+import json
 from collections.abc import Collection
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from specmodel.core.base import Record, as_table
 
-CONFIG = {
-    "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_size": 4096,
-    "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
-    "num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2, "vocab_size": 32000,
-    "torch_dtype": "bfloat16",
-}  # fmt: skip
+CONFIG = json.loads((Path(__file__).parent / "data/mixtral_config.json").read_text("utf-8"))
 """A `config.json` as one finds it."""
 
 

@@ -5,16 +5,13 @@ from pathlib import Path
 
 MINE = "test_simulate_policies"
 MEASURED = "simulate --step-times times.csv --trace trace.jsonl"
-PREDICTED = (
-    "simulate --target mixtral-8x7b --weight-dtype fp8 --drafter ngram --hardware rtx_6000_ada"
-    " --memory-utilization 0.95 --engine ideal --trace code-ngram --requests 12 --output-tokens 60"
-)
+PREDICTED = "simulate --target mixtral-8x7b --weight-dtype fp8 --drafter ngram --hardware"
+PREDICTED += " rtx_6000_ada --memory-utilization 0.95 --engine ideal --trace code-ngram"
+PREDICTED += " --requests 12 --output-tokens 60"
 HEAD = PREDICTED + " --target olmoe-1b-7b --drafter eagle --trace code-eagle"
 NAMES = ["none", "fixed:1", "fixed:2", "fixed:3", "best-fixed", "cascade", "oracle"]
-LONG = (
-    "cascade:first_draft_length=1:backoff_factor=1,cascade:first_draft_length=1:climb=false,"
-    f"{MINE}:Fixed:length=3,{MINE}:Given,specmodel.simulate.policies:Goodput:window=20"
-)
+LONG = "cascade:first_draft_length=1:backoff_factor=1,cascade:first_draft_length=1:climb=false"
+LONG += f",{MINE}:Fixed:length=3,{MINE}:Given,specmodel.simulate.policies:Goodput:window=20"
 
 FOLDER = Path(__file__).parent / "data/simulate"
 FILES = {path.name.removesuffix(".txt"): path.read_bytes() for path in FOLDER.iterdir()}

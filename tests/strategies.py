@@ -1,42 +1,28 @@
 """Random architectures, hardware and layouts for property tests."""
 
+import json
+from pathlib import Path
+
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from shapes import plain_shape
 
-from specmodel import Architecture, Deployment, HardwareProfile, ngram_drafter
+from specmodel import Architecture, Deployment, HardwareProfile, load_hardware, ngram_drafter
 from specmodel.core.base import as_table, build
 from specmodel.core.cost import MemoryUse, pass_work
 from specmodel.core.layers import Layout, PassWork, sequence_group
 
 
-def mixers(kind: str, **choices: tuple[object, ...]) -> st.SearchStrategy[dict[str, object]]:
+def mixers(kind: str, choices: dict[str, list[object]]) -> st.SearchStrategy[dict[str, object]]:
     """Layers of a kind, each of their fields one of some values."""
     fields = {name: st.sampled_from(values) for name, values in choices.items()}
     return st.fixed_dictionaries({"kind": st.just(kind)} | fields)
 
 
-LATENTS = mixers(
-    "latent_attention", kv_lora_rank=(256, 512), q_lora_rank=(0, 1536), qk_nope_head_dim=(128,),
-    qk_rope_head_dim=(64,), v_head_dim=(128,),
-)  # fmt: skip
-RECURRENT = mixers(
-    "gated_delta_net", num_key_heads=(4, 16), num_value_heads=(16, 48), key_head_dim=(128,),
-    value_head_dim=(64, 128), conv_kernel=(1, 4), state_dtype=("fp32", "bf16"),
-)  # fmt: skip
-RECURRENT |= mixers(
-    "mamba2", num_state_heads=(16, 48), state_head_dim=(64,), num_state_groups=(1, 4, 8),
-    state_dim=(64, 128), conv_kernel=(4,), state_dtype=("fp32", "bf16"),
-)  # fmt: skip
-RECURRENT |= mixers("short_convolution", num_channels=(512, 2048), conv_kernel=(1, 3))
-RECURRENT |= mixers(
-    "beside_attention", num_channels=(2048, 8192), num_heads=(16, 64), relative_size=(16,),
-    relative_extent=(64, 1024), conv_kernel=(2, 4),
-)  # fmt: skip
-RECURRENT |= mixers(
-    "kimi_delta_attention", num_heads=(16, 96), head_dim=(64, 128), conv_kernel=(4,),
-    has_low_rank_decay=(False, True), has_low_rank_gate=(False, True),
-)  # fmt: skip
+_MIXERS = json.loads((Path(__file__).parent / "data/random_mixers.json").read_text("utf-8"))
+LATENTS, *_OTHERS = (mixers(kind, choices) for kind, choices in _MIXERS.items())
+RECURRENT = st.one_of(*_OTHERS)
+GPU = load_hardware(Path(__file__).parent / "data/random_gpu.toml")
 WEIGHTS = st.sampled_from(["bf16", "fp8", "mxfp4", "int4"])
 
 
@@ -82,41 +68,23 @@ def architectures(draw: st.DrawFn) -> Architecture:
     dense_layers = draw(st.integers(0, num_layers))
     windowed_layers = draw(st.integers(0, num_layers))
     window = draw(st.integers(16, 100_000)) if windowed_layers else None
-    heads = {
-        "num_heads": kv_heads * draw(st.integers(1, 16)),
-        "num_kv_heads": kv_heads,
-        "head_dim": draw(st.sampled_from([64, 128])),
-    }
+    heads = {"num_heads": kv_heads * draw(st.integers(1, 16)), "num_kv_heads": kv_heads}
+    heads |= {"head_dim": draw(st.sampled_from([64, 128]))}
     latent = draw(st.none() | LATENTS)
     attending = {"kind": "attention"} | heads
     if latent:
         attending = {"num_heads": heads["num_heads"]} | latent
-    model = build(
-        Architecture,
-        plain_shape(
-            name="random",
-            hidden_size=64 * draw(st.integers(2, 128)),
-            vocabulary_size=draw(st.integers(1000, 200_000)),
-            num_layers=num_layers,
-            mixer=attending,
-            num_sliding_layers=0 if latent else windowed_layers,
-            window=window,
-            num_dense_layers=dense_layers,
-            ffn_size=draw(st.integers(256, 30_000)),
-            is_gated=draw(st.booleans()),
-            experts={
-                "num_experts": num_experts,
-                "experts_per_token": draw(st.integers(1, min(num_experts, 16))),
-                "expert_size": draw(st.integers(256, 20_000)),
-                "num_shared_experts": draw(st.integers(0, 2)),
-                "shared_expert_size": 1024,
-            },
-            weight_dtype=draw(WEIGHTS),
-            expert_dtype=draw(st.none() | WEIGHTS),
-            activation_dtype=draw(st.sampled_from(["bf16", "fp8"])),
-        ),
-        "model",
-    )
+    shape = {"hidden_size": 64 * draw(st.integers(2, 128)), "num_layers": num_layers}
+    shape |= {"vocabulary_size": draw(st.integers(1000, 200_000)), "num_dense_layers": dense_layers}
+    shape |= {"num_sliding_layers": 0 if latent else windowed_layers, "window": window}
+    shape |= {"ffn_size": draw(st.integers(256, 30_000)), "is_gated": draw(st.booleans())}
+    shape |= {"weight_dtype": draw(WEIGHTS), "expert_dtype": draw(st.none() | WEIGHTS)}
+    shape |= {"activation_dtype": draw(st.sampled_from(["bf16", "fp8"])), "mixer": attending}
+    experts = {"num_experts": num_experts, "shared_expert_size": 1024}
+    experts |= {"experts_per_token": draw(st.integers(1, min(num_experts, 16)))}
+    experts |= {"expert_size": draw(st.integers(256, 20_000))}
+    experts |= {"num_shared_experts": draw(st.integers(0, 2))}
+    model = build(Architecture, plain_shape(name="random", experts=experts, **shape), "model")
     if model.is_moe:
         model = model.with_changes("target", {"latent_size": draw(st.sampled_from([0, 256]))})
     recurrent = draw(st.none() | RECURRENT)
@@ -133,37 +101,15 @@ def architectures(draw: st.DrawFn) -> Architecture:
 def hardware(draw: st.DrawFn) -> HardwareProfile:
     """Any GPU within the ridge points that a profile may have."""
     bandwidth = draw(st.floats(5e10, 1e13))
-    ridge_point = draw(st.floats(2, 2000))
-    return build(
-        HardwareProfile,
-        {
-            "schema_version": 1,
-            "name": "random",
-            "kind": "gpu",
-            "num_multiprocessors": 100,
-            "memory": {
-                "capacity_bytes": 8e10,
-                "peak_bytes_per_s": bandwidth,
-                "l2_bytes": 5e7,
-                "source": "hypothesis",
-            },
-            "link": {
-                "kind": "nvlink", "num_gpus": 8, "peak_bytes_per_s": bandwidth / 8,
-                "collective_latency": draw(st.floats(0, 1e-5)),
-                "hop_latency": draw(st.floats(0, 1e-6)), "source": "hypothesis",
-                "latency_source": "hypothesis",
-            },
-            "network": {
-                "peak_bytes_per_s": max(bandwidth / 80, 1e9),
-                "hop_latency": draw(st.floats(0, 1e-5)),
-                "source": "hypothesis",
-            },
-            "dtype": {
-                "bf16": {"peak_flops_per_s": bandwidth * ridge_point, "source": "hypothesis"}
-            },
-        },
-        "model",
-    )  # fmt: skip
+    drawn = {
+        "memory.peak_bytes_per_s": bandwidth, "link.peak_bytes_per_s": bandwidth / 8,
+        "link.collective_latency": draw(st.floats(0, 1e-5)),
+        "link.hop_latency": draw(st.floats(0, 1e-6)),
+        "network.peak_bytes_per_s": max(bandwidth / 80, 1e9),
+        "network.hop_latency": draw(st.floats(0, 1e-5)),
+        "dtype.bf16.peak_flops_per_s": bandwidth * draw(st.floats(2, 2000)),
+    }  # fmt: skip
+    return GPU.with_changes("model", drawn)
 
 
 def draft_bytes(deployment: Deployment) -> float:

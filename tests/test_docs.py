@@ -71,16 +71,10 @@ def test_a_prediction_crosses_no_more_than_was_agreed():
 
 def glossary_page() -> str:
     """The glossary as a page."""
-    tables = {
-        "Words of answers": WORDS_OF_ANSWERS,
-        "Limited by": LIMITS,
-        "Policies": policy_words(),
-        "Columns of tables, CSV and JSON": meanings(),
-    }
-    parts = [
-        "# What the words mean",
-        "The same as `specmodel list words`, `policies` and `columns`.",
-    ]
+    tables = {"Words of answers": WORDS_OF_ANSWERS, "Limited by": LIMITS}
+    tables |= {"Policies": policy_words(), "Columns of tables, CSV and JSON": meanings()}
+    parts = ["# What the words mean"]
+    parts += ["The same as `specmodel list words`, `policies` and `columns`."]
     for title, words in tables.items():
         rows = "\n".join(f"| {word} | {told} |" for word, told in words.items())
         rows = rows.replace("__", "\\_\\_")
@@ -112,9 +106,8 @@ def test_the_guide_has_thirteen_questions_that_open_with_what_why_and_cost():
 
 def test_each_column_is_told_with_its_arithmetic():
     page = (ROOT / "docs/understand.md").read_text(encoding="utf-8")
-    assert not [
-        column.name for column in (*COLUMNS, *LOAD_COLUMNS) if f"`{column.name}`" not in page
-    ]
+    names = {column.name for column in (*COLUMNS, *LOAD_COLUMNS)}
+    assert not [name for name in names if f"`{name}`" not in page]
 
 
 def test_every_public_name_has_an_entry_in_the_reference():
@@ -145,23 +138,7 @@ def test_invariants_name_tests_that_are_there():
         assert f"def {test}" in (ROOT / file).read_text(encoding="utf-8"), (file, test)
 
 
-PAGE_OF_EXAMPLES = """
-```{code-block} text
-:caption: two.txt
-
-2
-```
-
-```console
-$ cat two.txt
-2
-```
-
-```pycon
->>> 1 + 1
-2
-```
-"""
+PAGE_OF_EXAMPLES = (Path(__file__).parent / "data/examples.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("block", [0, 1])

@@ -89,12 +89,9 @@ def test_a_notebook_runs_with_the_wheel_in_another_folder(stem, elsewhere):
     paths = os.pathsep.join([str(elsewhere / "site"), str(Path(__file__).parent)])
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUN, path.name, str(elsewhere)],
-        cwd=elsewhere / "notebooks",
-        env=os.environ | {"PYTHONPATH": paths, "MPLBACKEND": "agg"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        cwd=elsewhere / "notebooks", env=os.environ | {"PYTHONPATH": paths, "MPLBACKEND": "agg"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout) == texts_of([cell["outputs"] for cell in cells_of(path, "code")])
 
@@ -104,8 +101,7 @@ def test_what_a_notebook_reads_is_what_was_measured():
 
     from specmodel.calibrate.measure import read_measurements
 
-    copied = ROOT / "notebooks/measured"
-    measured = ROOT / "calibration/results/h100_sxm_torch"
+    copied, measured = ROOT / "notebooks/measured", ROOT / "calibration/results/h100_sxm_torch"
     name = "closed_loop_summary.csv"
     assert (copied / name).read_bytes() == (measured / name).read_bytes()
     medians = read_measurements(copied / "timings.csv")
@@ -119,13 +115,11 @@ def test_the_evaluation_that_a_notebook_reads_is_the_one_of_the_results():
 
     table = pd.read_csv(ROOT / "notebooks/data/cascade_claims.csv", comment="#", index_col="claim")
     results = pd.read_csv(ROOT / "calibration/results/cascade/claims.csv")
-    own = results.query(
-        "routing_correlation == 0.18 and output_tokens == 512 and first_draft_length == 2"
-    ).set_index("look_up")
+    at = "routing_correlation == 0.18 and output_tokens == 512 and first_draft_length == 2"
+    own = results.query(at).set_index("look_up")
     shown = table.drop(columns="paper")
-    pd.testing.assert_frame_equal(
-        shown, own.loc[list(shown), list(shown.index)].T, check_names=False
-    )
+    found = own.loc[list(shown), list(shown.index)].T
+    pd.testing.assert_frame_equal(shown, found, check_names=False)
 
 
 def test_the_pairs_that_a_notebook_draws_are_those_of_the_results():

@@ -14,7 +14,7 @@ from typing import get_args, is_typeddict
 import pytest
 from msgspec import structs
 from msgspec.inspect import Field, FloatType, IntType, Type, type_info
-from rows import cases, each_row
+from rows import each_listed, each_row
 
 import specmodel
 from specmodel import Architecture, EngineProfile, HardwareProfile
@@ -26,23 +26,17 @@ from specmodel.simulate.policies.sglang import Slot
 from specmodel.simulate.traces import CopyProcess
 
 PACKAGE = Path(specmodel.__file__).parent
-ROOMS = (
-    *("base", "algebra", "layers", "models", "drafters", "machines", "cost", "prediction"),
-    *("plan", "simulate", "measure", "fit", "show", "cli"),
-)
+ROOMS = ("base", "algebra", "layers", "models", "drafters", "machines", "cost", "prediction")
+ROOMS += ("plan", "simulate", "measure", "fit", "show", "cli")
 """Rooms from the ground up: a module imports from its own room or from rooms before it."""
 LEVELS = {room: level for level, room in enumerate(ROOMS)}
-UNITS = [
-    "[-]", "[s]", "[B]", "[FLOP]", "[B/s]", "[FLOP/s]", "[FLOP/B]",
-    "[token]", "[token/s]", "[request]", "[request/s]",
-]  # fmt: skip
+UNITS = "[-] [s] [B] [FLOP] [B/s] [FLOP/s] [FLOP/B] [token] [token/s] [request] [request/s]"
 NUMBER = re.compile(r"\b(Numeric|ArrayLike|FloatArray|float|int)\b")
 """Annotations of what has a unit."""
+_PLACES = {path: path.relative_to(PACKAGE.parent) for path in sorted(PACKAGE.rglob("*.py"))}
 MODULES = {
-    ".".join(("specmodel", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(
-        ".__init__"
-    ): path
-    for path in sorted(PACKAGE.rglob("*.py"))
+    ".".join(place.with_suffix("").parts).removesuffix(".__init__"): path
+    for path, place in _PLACES.items()
 }
 FOLDERS = ("core", "calibrate")
 """Folders that hold rooms; each other folder is one."""
@@ -98,13 +92,9 @@ def test_every_room_has_a_floor_and_its_tests():
 
 
 def test_imports_point_down():
-    upward = [
-        f"{name} imports {other}"
-        for name in set(MODULES) - TOP
-        for other in imported_modules(name) - {"specmodel"}
-        if LEVELS[room(other)] > LEVELS[room(name)]
-    ]
-    assert upward == []
+    for name in set(MODULES) - TOP:
+        others = imported_modules(name) - {"specmodel"}
+        assert not [each for each in others if LEVELS[room(each)] > LEVELS[room(name)]], name
 
 
 def test_few_modules_serve_a_single_other():
@@ -193,42 +183,23 @@ def test_no_room_but_layers_asks_of_which_kind_a_layer_is():
     assert found == {}
 
 
-@cases(
-    "source",
-    "isinstance(part, (dict, grouped.GroupedAttention))",
-    "from specmodel.core.layers.linear_attention import Mamba2 as State; isinstance(mixer, State)",
-    "Attention = GroupedAttention | LatentAttention; isinstance(mixer, Attention)",
-    "type(mixer) is Mamba2",
-    "mixer.kind in ('attention', 'latent_attention')",
-    "match mixer.kind:\n    case 'sparse_attention':\n        pass",
-)
+@each_listed
 def test_switches_on_layers_are_seen(source):
     assert switches_on_layers(ast.parse(source))
     plain = "GroupedAttention(num_heads=8).kind.replace('_', ' '); one.kind == other.kind"
     assert not switches_on_layers(ast.parse(plain))
 
 
-@cases(
-    "statement absent",
-    (
-        "import specmodel.core.prediction.predicting",
-        "numpy.random pandas scipy matplotlib torch click",
-    ),
-    (
-        "import specmodel.cli.catalog, specmodel.cli.predict, specmodel.cli.schedule",
-        "numpy pandas scipy matplotlib torch",
-    ),
-)
+@each_listed
 def test_import_weight(statement, absent):
     absent_modules = absent.split()
     # what numpy brings is not ours: before 2.0, numpy.random
     first = "" if "numpy" in absent_modules else "import numpy; "
     count = f"[m for m in {absent_modules} if m in sys.modules and m not in before]"
     code = f"{first}import sys; before = {{*sys.modules}}; {statement}; print({count})"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "[]"
+    command = [sys.executable, "-c", code]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines()[-1] == "[]"
 
 
 FRONTS = sorted(name for name, path in MODULES.items() if path.name == "__init__.py")
@@ -273,13 +244,10 @@ def exported():
 def test_docstrings_of_what_is_exported_name_every_argument_and_unit():
     """Exported functions and records have a Parameters section; for the others a line will do."""
     at_fronts = exported()
-    missing = [
-        f"{module}.{name}: {what}"
-        for module, name, value in PUBLIC
-        for what in _missing_from_docstring(value)
-        if value in at_fronts or what == "no docstring"
-    ]
-    assert missing == []
+    for module, name, value in PUBLIC:
+        missing = {*_missing_from_docstring(value)}
+        missing &= missing if value in at_fronts else {"no docstring"}
+        assert not missing, f"{module}.{name}"
 
 
 def test_functions_at_fronts_spell_their_arguments_out():
@@ -339,14 +307,12 @@ def _missing_from_docstring(value):
         yield f"{argument} is not described"
     for argument, text in described.items():
         is_number = NUMBER.search(annotations.get(argument, ""))
-        if is_number and not any(unit in text for unit in UNITS):
+        if is_number and not any(unit in text for unit in UNITS.split()):
             yield f"unit of {argument}"
-    if inspect.isfunction(value) and "FloatArray" in str(
-        inspect.signature(value).return_annotation
-    ):
-        returns = doc.partition("Returns\n-------\n")[2]
-        if not any(unit in returns for unit in UNITS):
-            yield "unit of what it returns"
+    returned = inspect.signature(value).return_annotation if inspect.isfunction(value) else ""
+    returns = doc.partition("Returns\n-------\n")[2]
+    if "FloatArray" in str(returned) and not any(unit in returns for unit in UNITS.split()):
+        yield "unit of what it returns"
 
 
 def _entries(doc, section):

@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from printed import refused
-from rows import each_row, faults, values_of
+from rows import cases, each_row, faults, values_of
 
 import specmodel
 from specmodel import cli
@@ -17,22 +17,16 @@ pd = pytest.importorskip("pandas")
 
 QWEN = "qwen3-30b-a3b h200"
 WORDS = ("qwen3-30b-a3b", "h200")
-IN_PYTHON = {
-    "compare": specmodel.compare,
-    "schedule": specmodel.schedule,
-    "load": specmodel.load,
-    "sensitivity": specmodel.sensitivity.analyse,
-    "simulate": specmodel.simulate.replayed,
-}
+IN_PYTHON = {name: getattr(specmodel, name) for name in ("compare", "schedule", "load")}
+IN_PYTHON |= {"sensitivity": specmodel.sensitivity.analyse}
+IN_PYTHON |= {"simulate": specmodel.simulate.replayed}
 SHOWN = ("name", "tpot_target", "columns", "interval", "components")
 """Of a prediction: which view it is asked for, and what that shows."""
 OTHERWISE = {"for": "config_format", "view": "name", "set": "changes", "range": "ranges"}
 """Options that have another name in Python."""
 
-BY_CONTEXT = (
-    f"predict {QWEN} --acceptance-by-context 2048:3.2,32768:2.1 --measured-draft-length 3"
-    " --context-length 1024,8192 --batch-size 1,8"
-)
+BY_CONTEXT = f"predict {QWEN} --acceptance-by-context 2048:3.2,32768:2.1"
+BY_CONTEXT += " --measured-draft-length 3 --context-length 1024,8192 --batch-size 1,8"
 PREDICTED = [
     *values_of("commands.txt", "python predicts"),
     (BY_CONTEXT, {"acceptance_by_context": {2048: 3.2, 32768: 2.1}}),
@@ -93,20 +87,14 @@ def test_python_predicts_what_the_command_line_does(command, other, capsys):
 
 def with_searches(commands):
     """Commands, those that search for the largest rate marked so."""
-    return [
-        pytest.param(command, other, marks=[pytest.mark.search] if is_search else [])
-        for command, other in commands
-        for is_search in ["--for-load" in command or "--replications" in command]
-    ]
+    searches = [("--for-load" in row[0] or "--replications" in row[0], row) for row in commands]
+    return [pytest.param(*row, marks=[pytest.mark.search] * own) for own, row in searches]
 
 
-@pytest.mark.parametrize(
-    ("command", "other"), with_searches(values_of("commands.txt", "python says"))
-)
+@cases("command other", *with_searches(values_of("commands.txt", "python says")))
 def test_python_says_what_the_command_line_says(command, other, capsys, monkeypatch):
-    monkeypatch.setattr(
-        "specmodel.simulate.load_question.RUNS", dict.fromkeys((True, False), (1, 500))
-    )
+    runs = dict.fromkeys((True, False), (1, 150))
+    monkeypatch.setattr("specmodel.simulate.load_question.RUNS", runs)
     if command.startswith(("sensitivity", "schedule")):
         pytest.importorskip("scipy")
     found = asked(command, other)

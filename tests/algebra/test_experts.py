@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 from printed import refused
 from published_tables import read_table
-from rows import cases
+from rows import each_listed
 from scipy import stats
 
 from specmodel import load_architecture
@@ -19,9 +19,8 @@ CORRELATIONS = st.floats(0, 1)
 
 @pytest.mark.parametrize("row", read_table("saturation_tokens.csv"), ids=lambda row: row["model"])
 def test_published_saturation_points(row):
-    E, k, expected = (
-        int(row[key]) for key in ("num_experts", "experts_per_token", "saturation_tokens")
-    )
+    names = ("num_experts", "experts_per_token", "saturation_tokens")
+    E, k, expected = (int(row[name]) for name in names)
     assert experts.saturation_tokens(E, k) == expected
     assert experts.active_experts(expected, E, k) >= 0.95 * E
     assert experts.active_experts(expected - 1, E, k) < 0.95 * E
@@ -138,11 +137,7 @@ def test_zipf_popularity_is_a_clipped_power(exponent, shape):
     routing.check_popularity(p, E, k)
 
 
-@cases(
-    "batch s exponent c",
-    *((1, 4, 0, 0.3), (1, 16, 0, 0.1), (3, 5, 0, 0.3), (6, 4, 0, 0.8)),
-    *((4, 3, 0.5, 0.0), (4, 3, 1.0, 0.0), (4, 3, 0.7, 0.3)),
-)
+@each_listed
 def test_correlated_and_skewed_unions_against_their_generative_form(batch, s, exponent, c):
     """Each sequence draws every expert's probability of use from a Beta law; tokens follow it."""
     rng, trials = np.random.default_rng(8), 3000

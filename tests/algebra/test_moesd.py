@@ -45,9 +45,8 @@ def test_draft_and_reject_times_are_the_sums_of_their_terms():
 
 def test_speedup_is_equation_4_not_line_11():
     B, gamma, sigma, ridge_point = 8.0, 4.0, 0.9, 150.0
-    ar, verify = (
-        moesd.forward_time(t, PARAMETERS, ridge_point=ridge_point, **QWEN2) for t in (B, B * gamma)
-    )
+    how = {"ridge_point": ridge_point, **QWEN2}
+    ar, verify = (moesd.forward_time(t, PARAMETERS, **how) for t in (B, B * gamma))
     draft = moesd.draft_pass_time(B, PARAMETERS, ridge_point=ridge_point)
     reject = moesd.reject_time(B, PARAMETERS)
     expected = sigma * (gamma + 1) * ar / (gamma * draft + verify + reject)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from rows import cases
+from rows import each_listed
 
 from specmodel.core.algebra.overlap import Demand, exposed_share, two_streams_time
 
@@ -26,16 +26,7 @@ def test_more_work_on_either_side_never_takes_less():
     assert (steps >= np.maximum(gpu, host)).all()
 
 
-@cases(
-    "first second together",
-    ((5.0, 3.0, 1.0), (0.0, 0.0, 0.0), 5.0),  # nothing beside
-    ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.0),
-    ((4.0, 4.0, 0.0), (4.0, 4.0, 0.0), 8.0),  # both read all the time: their bytes add up
-    ((4.0, 0.0, 4.0), (3.0, 0.0, 3.0), 7.0),  # both compute all the time
-    ((4.0, 4.0, 0.0), (3.0, 0.0, 3.0), 4.0),  # one reads, one computes
-    ((4.0, 0.0, 0.0), (3.0, 0.0, 0.0), 4.0),  # launches alone
-    ((4.0, 2.0, 0.0), (4.0, 2.0, 0.0), 5.0),  # both read half the time
-)
+@each_listed
 def test_two_streams_in_the_limits(first, second, together):
     pair = Demand(*map(np.array, first)), Demand(*map(np.array, second))
     assert two_streams_time(*pair) == pytest.approx(together, rel=1e-15)

@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from rows import cases, each_row
+from rows import cases, each_listed, each_row
 
 from specmodel.core.algebra.ranks import (
     all_reduce,
@@ -45,12 +45,7 @@ def largest(mean, variance, third, ranks, *, fixed_sum):
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 6])
-@cases(
-    "tokens",
-    [0, 0, 0, 1, 1, 2, 2, 3, 5, 8, 13, 21],  # a few popular experts
-    [4, 4, 5, 5, 5, 6, 6, 6, 7, 7, 8, 9],
-    [0, 9, 9, 9, 10, 10, 10, 10, 11, 11, 11, 11],  # skewed the other way
-)
+@each_listed
 def test_tokens_of_the_busiest_rank_by_all_ways_to_place_experts(tokens, ranks):
     """Twelve experts, every set of those that one rank may hold: exact moments of its tokens.
 
@@ -98,15 +93,12 @@ def test_skewness_brings_the_busiest_rank_nearer_to_what_is_drawn(E, N, ranks):
 def test_share_of_the_busiest_rank_by_the_binomial_law(size, p, ranks):
     marked = np.arange(size + 1)
     ways = np.array([math.comb(size, n) for n in marked], dtype=float)
-    mean, variance, third = moments(
-        marked.astype(float), ways * p**marked * (1 - p) ** marked[::-1]
-    )
+    chances = ways * p**marked * (1 - p) ** marked[::-1]
+    mean, variance, third = moments(marked.astype(float), chances)
     expected = largest(mean, variance, third, ranks, fixed_sum=False) / size
     assert max(p, 1 / size) < expected < 1, "no bound decides"
     for chance in (1.0, 0.8):
-        estimate = busiest_share(
-            np.float64(size), np.float64(p / chance), np.float64(chance), ranks
-        )
+        estimate = busiest_share(*map(np.float64, (size, p / chance, chance)), ranks)
         if expected > p / chance:
             assert estimate == pytest.approx(expected, rel=1e-9)
 

@@ -147,8 +147,7 @@ def test_each_result_costs_further_terms_of_its_sum():
 
 def test_the_data_sheet_adds_nothing():
     k, time = KernelParameters(), 1e-6
-    assert k.ramped(time, 3.0) == time
-    assert k.walked(time, 1e4, 3.0) == time
+    assert (k.ramped(time, 3.0), k.walked(time, 1e4, 3.0)) == (time, time)
     assert k.tiled_arithmetic(time, 1.0, 1.0) == time
     assert k.tiled_weights(1e6, 1.0) == k.reread(1e6, 9.0, 1.0) == k.with_results(1e6, 1, 1) == 1e6
 

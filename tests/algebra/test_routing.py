@@ -2,7 +2,7 @@
 
 import numpy as np
 from printed import refused
-from rows import cases, each_row, one_case
+from rows import each_listed, each_row, one_case
 
 from specmodel.core.algebra.experts import correlated_active_experts, expert_use
 from specmodel.core.algebra.routing import sample_routing
@@ -33,12 +33,7 @@ def test_every_expert_is_used_as_often_as_the_law_says():
     assert (np.abs(used.mean(axis=0) - law) < 4.5 * error).all()
 
 
-@cases(
-    "name value",
-    ("batch_size", 0), ("tokens_per_sequence", 1.5), ("num_experts", -1),
-    ("experts_per_token", 9), ("routing_correlation", 1.1),
-    ("routing_correlation", float("nan")),
-)  # fmt: skip
+@each_listed
 def test_bad_arguments_are_named(name, value):
     good = {
         "batch_size": 1, "tokens_per_sequence": 2, "num_experts": 8, "experts_per_token": 2,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from printed import refused
-from rows import each_row, faults, one_case
+from rows import each_row, faults, listed
 
 from specmodel import Acceptance
 from specmodel.core.algebra import acceptance as forms, speculation
@@ -52,9 +52,8 @@ def test_solved_rate_is_exact_to_rounding_everywhere():
     rate = np.concatenate([rng.random(2000), near_one, 1 - near_one, [0.0, 1.0]])
     length = np.floor(10 ** rng.uniform(0, 3, rate.size))
     tokens = speculation.expected_tokens_per_step(rate, length)
-    np.testing.assert_allclose(
-        speculation.solve_acceptance_rate(tokens, length), rate, rtol=0, atol=1e-12
-    )
+    found = speculation.solve_acceptance_rate(tokens, length)
+    np.testing.assert_allclose(found, rate, rtol=0, atol=1e-12)
 
 
 def test_the_least_bound_is_named_where_several_lengths_were_measured():
@@ -114,18 +113,10 @@ def test_best_draft_length_prefers_none_and_the_shortest_of_equals():
 @each_row(("function", "given", "argument"), faults("algebra"))
 def test_bad_input_names_the_argument(function, given, argument):
     module, _, name = function.partition(".")
-    refused(
-        f"^{argument}: got",
-        getattr(import_module(f"specmodel.core.algebra.{module}"), name),
-        *given,
-    )
+    call = getattr(import_module(f"specmodel.core.algebra.{module}"), name)
+    refused(f"^{argument}: got", call, *given)
 
 
-@one_case(
-    "form argument",
-    ({}, "acceptance"),
-    ({"acceptance_rate": 0.5, "measured_draft_length": 2}, "measured_draft_length"),
-    ({"accepted_fraction": 1.2, "measured_draft_length": 3}, "accepted_fraction"),
-)
+@listed
 def test_what_is_no_acceptance_names_the_argument(form, argument):
     refused(f"^{argument}: got", lambda: Acceptance(**form).rate())

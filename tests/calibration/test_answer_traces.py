@@ -6,55 +6,25 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from rows import each_listed
 
 pytest.importorskip("pyarrow")
 
-from answer_traces import (
-    BEGINNING,
-    END,
-    FOLDER,
-    answers_trace,
-    conversations,
-    looked_up,
-    main,
-    sources,
-    tokenised,
-)
+import answer_traces
+from answer_traces import BEGINNING, END, FOLDER, conversations, main, sources, tokenised
 from specmodel.simulate.traces import read_trace
 
-PROBLEM = {"prompt": "def f():\n", "canonical_solution": "    return 1\n"}
-FILES = {
-    "zero_eval": ([[{"chat_history": ["ask"], "output": ["say"]}]], [[("ask", "say")]]),
-    "alpaca_eval": ([[{"instruction": "ask", "output": "say"}]], [[("ask", "say")]]),
-    "can_ai_code": ([{"prompt": "<s>[INST] ask", "answer": "say"}], [[("[INST] ask", "say")]]),
-    "human_eval_bare": ([PROBLEM], [[("def f():\n", "    return 1\n")]]),
-    "human_eval_chat": (
-        [PROBLEM],
-        [
-            [
-                (
-                    "Complete the following Python function:\n```python\ndef f():\n```",
-                    "```python\ndef f():\n    return 1\n```",
-                )
-            ]
-        ],
-    ),
-}
 
-
-@pytest.mark.parametrize("form", FILES)
-def test_each_form_of_file_is_read(form):
-    values, expected = FILES[form]
+@each_listed
+def test_each_form_of_file_is_read(form, values, expected):
     content = b"\n".join(json.dumps(value).encode() for value in values)
     files = [gzip.compress(content) if form.startswith("human_eval") else content]
-    assert conversations(form, files) == expected
+    assert json.loads(json.dumps(conversations(form, files))) == expected
 
 
 def test_turns_of_mt_bench_are_those_on_extraction():
-    asked = [
-        {"question_id": 1, "category": "extraction", "turns": ["a", "b"]},
-        {"question_id": 2, "category": "math", "turns": ["c", "d"]},
-    ]
+    asked = [{"question_id": 1, "category": "extraction", "turns": ["a", "b"]}]
+    asked += [{"question_id": 2, "category": "math", "turns": ["c", "d"]}]
     said = [{"question_id": i, "choices": [{"turns": [f"{i}", f"{i}."]}]} for i in (2, 1)]
     files = [b"\n".join(json.dumps(row).encode() for row in rows) for rows in (asked, said)]
     assert conversations("mt_bench", files) == [[("a", "1"), ("b", "1.")]]
@@ -68,7 +38,7 @@ def test_a_turn_is_looked_up_in_all_that_came_before():
     first = [BEGINNING, ord("a")]
     assert prompts == [first, [*first, ord("x"), ord("y"), END, ord("b")]]
     assert answers == [[ord("x"), ord("y"), END], [ord("x"), ord("y"), ord("z"), END]]
-    trace = looked_up((prompts, answers))
+    trace = answer_traces.looked_up((prompts, answers))
     # the second answer repeats the first up to z; b stands nowhere before
     assert trace.proposed_tokens.tolist() == [0, 0, 0, 0, 20, 20, 0]
     assert trace.accepted_tokens.tolist() == [0, 0, 0, 0, 1, 0, 0]
@@ -100,11 +70,10 @@ def test_all_that_is_kept_is_small():
 
 def test_requests_are_taken_over_and_over_and_cut():
     kept = read_trace(FOLDER / "mt_bench_extraction.parquet")
-    trace = answers_trace("mt_bench_extraction", 45, 50)
+    trace = answer_traces.answers_trace("mt_bench_extraction", 45, 50)
     assert trace.num_requests == 45
-    assert trace.output_tokens.tolist() == [
-        min(50, int(kept.output_tokens[i % kept.num_requests])) for i in range(45)
-    ]
+    taken = kept.output_tokens[np.arange(45) % kept.num_requests]
+    assert trace.output_tokens.tolist() == np.minimum(taken, 50).tolist()
     first, again = trace.part(0, 1), trace.part(20, 21)
     assert (first.accepted_tokens == again.accepted_tokens).all()
     length = int(first.output_tokens[0])

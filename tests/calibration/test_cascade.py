@@ -10,27 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from printed import parse
-from rows import cases
+from rows import each_listed
 
 pytest.importorskip("pyarrow")  # published answers are Parquet
 
 import cascade
-from cascade_suite import (
-    CHOICES,
-    FIXED,
-    LOOK_UPS,
-    LOST_SHARES,
-    PAPER,
-    SHORT_SHARES,
-    TASKS,
-    TEXTS,
-    SuiteSettings,
-    cascade_suite,
-    suite_choices,
-    suite_claims,
-    suite_terms,
-    task_trace,
-)
+import cascade_suite as suite
+from cascade_suite import CHOICES, FIXED, SuiteSettings, task_trace
 
 QUICK = {"routing_correlations": (0.18,), "output_tokens": (64,), "first_draft_lengths": (2,)}
 
@@ -45,7 +31,7 @@ def small(monkeypatch):
 @pytest.fixture(scope="session")
 def pairs():
     """What the suite returns."""
-    return cascade_suite(SuiteSettings(**QUICK, num_requests=3, seed=1))
+    return suite.cascade_suite(SuiteSettings(**QUICK, num_requests=3, seed=1))
 
 
 def test_the_suite_reports_every_claim() -> None:
@@ -53,18 +39,15 @@ def test_the_suite_reports_every_claim() -> None:
         look_ups=("3..7", "1..3 bound"), routing_correlations=(0.18,), output_tokens=(96,),
         first_draft_lengths=(1, 3), num_requests=20,
     )  # fmt: skip
-    pairs = cascade_suite(settings)
+    pairs = suite.cascade_suite(settings)
     assert len(pairs.drop_duplicates(["model", "workload"])) == 35
-    claims, choices = suite_claims(pairs), suite_choices(pairs)
-    assert set(PAPER) <= set(claims)
-    assert claims[["look_up", "first_draft_length"]].to_numpy().tolist() == [
-        ["1..3 bound", 1], ["1..3 bound", 3], ["3..7", 1], ["3..7", 3],
-    ]  # fmt: skip
-    bound = pairs[pairs["look_up"] == "1..3 bound"]
-    own, fixed = (
-        bound[bound["policy"] == policy].set_index(["model", "workload"])
-        for policy in ("cascade:first_draft_length=3", "fixed:1")
-    )
+    claims, choices = suite.suite_claims(pairs), suite.suite_choices(pairs)
+    assert set(suite.PAPER) <= set(claims)
+    told = claims[["look_up", "first_draft_length"]].to_numpy().tolist()
+    assert told == [[look_up, first] for look_up in ("1..3 bound", "3..7") for first in (1, 3)]
+    bound = pairs[pairs["look_up"] == "1..3 bound"].set_index(["model", "workload"])
+    policies = ("cascade:first_draft_length=3", "fixed:1")
+    own, fixed = (bound[bound["policy"] == policy] for policy in policies)
     told = claims.iloc[1]
     assert told["worst slowdown, cascade"] == own["slowdown"].max()
     gain = (own["speedup"] / fixed["speedup"]).mean() - 1
@@ -77,38 +60,35 @@ def test_the_suite_reports_every_claim() -> None:
     assert (slowed["worst slowdown, cascade"] < slowed["worst slowdown, fixed:3"]).all()
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", suite.TASKS)
 def test_shorter_look_ups_propose_more_and_get_little_more_accepted(task) -> None:
-    long, bound, short = (
-        task_trace(task, look_up, 400, 300, np.random.default_rng(1))
-        for look_up in ("3..7", "1..3 bound", "1..3")
-    )
+    drawn = {n: task_trace(task, n, 400, 300, np.random.default_rng(1)) for n in suite.LOOK_UPS}
+    long, bound, short = (drawn[look_up] for look_up in ("3..7", "1..3 bound", "1..3"))
     found = [trace.proposed_tokens > 0 for trace in (long, bound, short)]
     assert (found[1] == found[2]).all()
-    assert found[1].mean() == pytest.approx(SHORT_SHARES[task], abs=0.005)
+    assert found[1].mean() == pytest.approx(suite.SHORT_SHARES[task], abs=0.005)
     added, right = found[2] & ~found[0], long.accepted_tokens > 0
     for each in (bound, short):
         lost = (each.accepted_tokens != long.accepted_tokens)[~added]
         assert (each.accepted_tokens[~added][lost] == 0).all()
-        assert lost.sum() / right.sum() == pytest.approx(LOST_SHARES[task], abs=0.01)
+        assert lost.sum() / right.sum() == pytest.approx(suite.LOST_SHARES[task], abs=0.01)
     assert (bound.accepted_tokens[added] == 0).all()
     assert (short.accepted_tokens <= short.proposed_tokens).all()
-    for i, right in enumerate(LOOK_UPS["1..3"][:3], start=1):
+    for i, right in enumerate(suite.LOOK_UPS["1..3"][:3], start=1):
         assert (short.accepted_tokens[added] >= i).mean() == pytest.approx(right, abs=0.01)
 
 
 def test_fixed_lengths_are_taken_apart_into_proposals_acceptance_and_cost(pairs) -> None:
-    terms = suite_terms(pairs).set_index(["look_up", "model", "task", "draft_length"])
-    for name, (look_up, task) in TEXTS.items():
+    terms = suite.suite_terms(pairs).set_index(["look_up", "model", "task", "draft_length"])
+    for name, (look_up, task) in suite.TEXTS.items():
         trace = task_trace(task, look_up, 3, 64, np.random.default_rng(1))
         for length in (1, 2, 3, 7):
             row = terms.loc[look_up, "mixtral-8x7b", task, length]
             steps, proposing = steps_of(trace, length)
             assert row["tokens_per_step"] == len(trace.accepted_tokens) / steps, name
             assert row["proposing_steps"] == pytest.approx(proposing / steps), name
-            assert row["speedup"] == pytest.approx(
-                row["tokens_per_step"] / (1 + row["proposing_steps"] * (row["verify_cost"] - 1))
-            )
+            took = 1 + row["proposing_steps"] * (row["verify_cost"] - 1)
+            assert row["speedup"] == pytest.approx(row["tokens_per_step"] / took)
     costs = terms["verify_cost"].xs("mixtral-8x7b", level="model").unstack("draft_length")
     assert (np.diff(costs.to_numpy()) > 0).all()
 
@@ -176,11 +156,6 @@ def test_suite_for_people_and_programs(small, pairs, do, monkeypatch):
     assert list(first) == list(document["claims"][0])
 
 
-@cases(
-    "words fragment",
-    ("--json --csv", "--csv: got True"),
-    ("--requests 0", "--requests: got 0;"),
-    ("--engine nope", "--engine: got 'nope'"),
-)
+@each_listed
 def test_one_line_names_the_argument(words, fragment, small, refuse):
     refuse(cascade.main, words, fragment)

@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from rows import cases, each_row
+from rows import each_listed, each_row
 
 import claims
 
@@ -26,13 +26,7 @@ def test_each_number_is_read_from_what_is_printed(claim):
     assert not [number for number in claim.said if not claims.NUMBER.fullmatch(number.lstrip("-"))]
 
 
-@cases(
-    "before after problem",
-    ("8.6 % (6.3)", "8.4 % (6.3)", "on no page: | development | 1,387 | 8.6 %"),
-    ("## How fast is it?\n", "## How fast is it?\n\nIt gains 12 %.\n", "12 has no command"),
-    ("## How fast is it?\n", "## How fast is it?\n\nBy -7 %, 1,200 times.\n", "1,200 has no"),
-    ("commit 0cea1d8) | 34 |", "commit 0cea1d8) | 35 |", "on no page: | speculation"),
-)
+@each_listed
 def test_a_number_that_moves_or_is_new_is_noticed(before, after, problem):
     changed = README.replace(before, after)
     assert changed != README
@@ -75,11 +69,7 @@ def test_a_number_within_its_rounding_holds_and_what_cannot_run_is_said(compared
     assert out.endswith("0 wrong\n")
 
 
-@cases(
-    "said prose problems",
-    ("9.8", "a mean of 9.8 % of 10 rows", ["DIFFERS     9.8     9.94"]),
-    ("9.9", "a mean of 9.9 percent", ["on no page: a mean of 9.9 %", "9.9 has no command"]),
-)
+@each_listed
 def test_a_number_that_is_wrong_or_not_there_ends_with_status_1(compared, said, prose, problems):
     status, out = compared(said, f"## How fast is it?\n\n{prose}\n")
     assert status == 1

@@ -3,24 +3,15 @@
 from pathlib import Path
 
 import pytest
-from rows import cases
+from rows import each_listed
 
 import dataset
 import specmodel
 from specmodel.calibrate.measure import read_measurements
 
-REFUSED = [
-    ("h200_sxm trtllm", "version: got None"),
-    ("h200_sxm trtllm 1.3.0rc20", "--output: got None"),
-    ("--list h200_sxm", "hardware: got 'h200_sxm'", "none with --list"),
-    ("h200 trtllm 1.3.0rc20 --output out.csv", "hardware: got 'h200'", "h200_sxm"),
-    ("t4 trtllm 1.3.0rc20 --output out.csv", "hardware: got 't4'", "with tables"),
-]
 
-
-@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case[0])
-def test_one_line_names_the_argument(case, refuse) -> None:
-    words, *fragments = case
+@each_listed
+def test_one_line_names_what_is_no_table(words, fragments, refuse) -> None:
     refuse(dataset.main, words, *fragments)
 
 
@@ -30,11 +21,7 @@ def test_it_says_what_to_install(refuse, monkeypatch) -> None:
 
 
 @pytest.mark.dataset
-@cases(
-    "words fragments",
-    ("h200_sxm trtllm 9.9", ["'trtllm/9.9'", "trtllm/1.3.0rc20", "h200_sxm"]),
-    ("h200_sxm ../.. 9.9", ["'../../9.9'", "trtllm/1.3.0rc20"]),
-)
+@each_listed
 def test_it_names_the_tables_there_are(words, fragments, refuse, tmp_path) -> None:
     (tmp_path / "out.csv").write_bytes(b"kept as it is\n")
     refuse(dataset.main, f"{words} --output out.csv", *fragments)

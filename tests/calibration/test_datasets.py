@@ -4,23 +4,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from printed import refused
-from rows import cases, slow
+from rows import cases, each_listed, slow
 
 from published import datasets, rivals, tables as published
-from specmodel import InputError
 
 CALIBRATED = list(published.STACKS)
 FEW = [stack for stack in CALIBRATED if stack[0] in ("a100_sxm_80gb", "h200_sxm")]
-each_table = pytest.mark.parametrize(
-    ("hardware", "framework", "version"),
-    [*FEW, *slow(*(stack for stack in CALIBRATED if stack not in FEW))],
-)
+LONG = slow(*(stack for stack in CALIBRATED if stack not in FEW))
 
 
 pytestmark = [pytest.mark.dataset]
 
 
-@each_table
+@cases("hardware framework version", *FEW, *LONG)
 def test_skewed_tokens_reach_as_many_experts_as_their_power_law(hardware, framework, version):
     table = datasets.read_timings("moe", hardware, framework, version)
     is_skewed = table.distribution.str.startswith("power_law_")
@@ -80,17 +76,12 @@ def test_weights_that_a_cache_holds_are_skipped():
     assert "skip" not in set(experts.role[read > 2e8])
 
 
-@cases(
-    "arguments argument",
-    (("h300", "vllm", "0.19.0"), "hardware"),
-    (("h200_sxm", "vllm", "9.9"), "version"),
-    (("h200_sxm", "nope", "0.19.0"), "version"),
-)
+@each_listed
 def test_unknown_tables_are_refused(arguments, argument):
     refused(rf"^{argument}: got", datasets.read_timings, "moe", *arguments)
 
 
 def test_a_stack_that_is_not_calibrated_is_refused(monkeypatch):
     monkeypatch.setattr(datasets, "read_timings", lambda *_names: pd.DataFrame())
-    with pytest.raises(InputError, match=r"^stack: got 'new'; expected a stack .*vllm"):
-        published.published_measurements("h200_sxm", "new", "1.0")
+    told = "h200_sxm", "new", "1.0"
+    refused("^stack: got 'new'; expected a stack .*vllm", published.published_measurements, *told)

@@ -1,7 +1,7 @@
 """Steps of a real vLLM with random weights, of a machine that nothing was fitted to."""
 
 import pytest
-from rows import cases
+from rows import each_listed
 
 import gpu_engine
 from specmodel import load_engine
@@ -14,15 +14,7 @@ def errors():
     return gpu_engine.errors(gpu_engine.read_steps(gpu_engine.OTHERS), ENGINE)
 
 
-@cases(
-    "name rows bound",
-    ("q30-plain-2", 7, 0.05),
-    ("q30-sync", 8, 0.063),
-    ("q30-ng3-greedy", 8, 0.04),
-    ("q30-eagle3-greedy", 8, 0.06),
-    ("q30-eagle7", 8, 0.12),
-    ("q30-draft3", 8, 0.212),
-)
+@each_listed
 def test_steps_that_no_fit_saw(errors, name, rows, bound):
     """As measured on 2026-11-27; a draft model's steps are as noisy as that."""
     own = errors[errors.index.str.startswith(f"{name} ")]

@@ -23,18 +23,15 @@ def rows_of(spread, count=4000, known=0.0, **labels):
 def test_the_spread_is_what_intervals_lack(known):
     """The interval score is least at the quantiles of the law: those of the whole spread."""
     own = grounds.grounds_of(rows_of(0.25, known=known))[-1]
-    assert own.cell == CELL
-    assert np.hypot(own.spread, known) == pytest.approx(0.25, abs=0.012)
+    assert (own.cell, np.hypot(own.spread, known)) == (CELL, pytest.approx(0.25, abs=0.012))
 
 
 def test_hosts_weigh_alike_in_each_of_their_cells():
     """Of 20 runs beside 2,000, the spread is of both hosts alike, in whatever cell they are."""
     few, many = rows_of(0.5, 20, host="few"), rows_of(0.1, 2000, host="many")
     apart = few.assign(cell=[CELL._replace(drafter="look-up")] * 20)
-    one, two = (
-        {each.cell: each for each in grounds.grounds_of(pd.concat(both, ignore_index=True))}
-        for both in ([few, many], [apart, many])
-    )
+    tables = [pd.concat([own, many], ignore_index=True) for own in (few, apart)]
+    one, two = ({each.cell: each for each in grounds.grounds_of(table)} for table in tables)
     assert (one[CELL].rows, one[CELL].hosts) == (2020, 2)
     assert one[CELL].spread == two[Cell()].spread > 0.2
     assert two[CELL].spread == pytest.approx(0.1, abs=0.012)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hybrids import one_delta_layer
+from rows import each_listed
 from strategies import pass_of
 
 from published import datasets
@@ -36,9 +37,8 @@ def rows_of(table):
 
 def test_a_chunk_of_a_prompt_is_no_walk():
     """Kernels for prompts compute many tokens at once: one step, as one state is written."""
-    work = pass_of(
-        one_delta_layer(HEADS), batch_size=1, tokens_per_sequence=512, logits_per_sequence=1
-    )
+    chunk = {"batch_size": 1, "tokens_per_sequence": 512, "logits_per_sequence": 1}
+    work = pass_of(one_delta_layer(HEADS), **chunk)
     assert work.components["recurrence"].depth == 1
 
 
@@ -73,11 +73,7 @@ def judged(hardware, stack, kind):
 
 
 @pytest.mark.dataset
-@pytest.mark.parametrize(("hardware", "stack", "decoding", "verifying"), [
-    ("h100_sxm", "sglang", 0.03, 0.01), ("h200_sxm", "sglang", 0.04, 0.03),
-    ("b200", "sglang", 0.06, 0.10), ("gb200", "sglang", 0.17, 0.05),
-    ("h100_sxm", "vllm", 0.02, 0.04), ("b200", "vllm", 0.08, 0.03),
-])  # fmt: skip
+@each_listed
 def test_published_rows_that_were_not_fitted(hardware, stack, decoding, verifying):
     """Largest median errors: SGLang's by a fit of its own, vLLM's by the recurrences of all."""
     kind = KIND if stack == "sglang" else "recurrence"

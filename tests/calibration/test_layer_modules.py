@@ -82,12 +82,11 @@ def refitted(form: str, layers: pd.DataFrame) -> Any:
     return FORMS[form].fit(layers, H200, *held)
 
 
+LONG = slow(("sparse", "sglang"), ("block sparse", "vllm"))
+
+
 @pytest.mark.dataset
-@pytest.mark.parametrize(
-    ("form", "stack"),
-    [("compressed", "vllm"), ("streams", "vllm"),
-     *slow(("sparse", "sglang"), ("block sparse", "vllm"))],
-)  # fmt: skip
+@cases("form stack", ("compressed", "vllm"), ("streams", "vllm"), *LONG)
 def test_the_fit_gives_what_ships(form: str, stack: str) -> None:
     layers = FORMS[form]
     fits = refitted(form, layers.read("h200_sxm", stack))
@@ -145,12 +144,11 @@ def judged(form: str, gpu: str, stack: str, kv_dtype: str) -> pd.DataFrame:
     return table[is_judged].reset_index(drop=True)
 
 
+OTHERS = slow(*(row for row in SHIPPED if row[1] != "h200_sxm"))
+
+
 @pytest.mark.dataset
-@pytest.mark.parametrize(
-    ("form", "gpu", "stack", "dtype"),
-    [row for row in SHIPPED if row[1] == "h200_sxm"]
-    + slow(*(row for row in SHIPPED if row[1] != "h200_sxm")),
-)
+@cases("form gpu stack dtype", *(row for row in SHIPPED if row[1] == "h200_sxm"), *OTHERS)
 def test_published_layers_that_were_not_fitted(form: str, gpu: str, stack: str, dtype: str) -> None:
     layers, rows = FORMS[form], judged(form, gpu, stack, dtype)
     if rows.empty:

@@ -90,9 +90,8 @@ def test_a_script_decides_how_many_are_accepted():
 def test_experts_are_the_weighted_sum_of_their_blocks():
     generator = torch.Generator().manual_seed(0)
     E, h, w, k = 5, 16, 8, 2
-    weights = layers.ExpertWeights(
-        *(torch.randn(shape, generator=generator) for shape in ((E, h), (E, 2 * w, h), (E, h, w)))
-    )
+    shapes = ((E, h), (E, 2 * w, h), (E, h, w))
+    weights = layers.ExpertWeights(*(torch.randn(own, generator=generator) for own in shapes))
     x = torch.randn(7, h, generator=generator)
     for forced in (None, torch.tensor([[0, 3]] * 6 + [[4, 1]])):
         scores = (x @ weights.router.T).softmax(-1)
@@ -129,9 +128,8 @@ def test_attention_is_causal_softmax_over_the_cache():
             for head in range(heads):
                 group = head // (heads // groups)
                 weight = (keys[:seen, group] @ query[b, i, head] * dim**-0.5).softmax(0)
-                torch.testing.assert_close(
-                    got[b, i, head], weight @ values[:seen, group], atol=1e-4, rtol=1e-4
-                )
+                expected = weight @ values[:seen, group]
+                torch.testing.assert_close(got[b, i, head], expected, atol=1e-4, rtol=1e-4)
 
 
 def test_quantised_weights_are_multiplied_with_their_scales():

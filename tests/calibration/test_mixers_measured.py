@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from rows import listed
 
 from published import datasets
 from published.mixers import RECURRENCES, core_of_modules, recurrence, recurrences
@@ -28,25 +29,13 @@ def published(part: pd.DataFrame, kind: str, hardware: str, stack: str) -> pd.Da
     return check_measurements(named)
 
 
-MLA = {
-    ("h100_sxm", "trtllm"): {"bf16": 0.04, "fp8": 0.06},
-    ("h200_sxm", "trtllm"): {"bf16": 0.05, "fp8": 0.06},
-    ("b200", "trtllm"): {"bf16": 0.04, "fp8": 0.1},
-    ("h100_sxm", "sglang"): {"bf16": 0.04, "fp8": 0.06},
-    ("h200_sxm", "sglang"): {"bf16": 0.06, "fp8": 0.06},
-    ("b200", "sglang"): {"bf16": 0.05, "fp8": 0.05},
-    ("h200_sxm", "vllm"): {"bf16": 0.04, "fp8": 0.04},
-}
-"""Largest median error on numbers of heads that were not fitted, by dtype of the cache [-]."""
-
-
-def test_latent_attention_of_heads_not_fitted() -> None:
+@listed
+def test_latent_attention_of_heads_not_fitted(hardware, stack, limits) -> None:
     """As recorded, which `test_published_stacks` compares with the tables."""
-    for (hardware, stack), limits in MLA.items():
-        for dtype, most in limits.items():
-            fit = load_hardware(hardware).fitted[stack].latent_attention[dtype]
-            assert fit.is_held_out
-            assert fit.median_error <= most, (hardware, stack, dtype)
+    for dtype, most in limits.items():
+        fit = load_hardware(hardware).fitted[stack].latent_attention[dtype]
+        assert fit.is_held_out
+        assert fit.median_error <= most, dtype
 
 
 def verified(hardware: str) -> tuple[HardwareProfile, pd.DataFrame, pd.DataFrame]:

@@ -9,12 +9,8 @@ from engines import DIP, GRID, TABLE
 from specmodel.core.algebra.acceptance import Acceptance
 from specmodel.simulate.accepted import spread_survival, survival
 
-CELLS = {
-    "batch_size_or_concurrency": "batch",
-    "context_length": "context",
-    "tensor_parallel": "tp",
-    "base_step_ms": "base_tpot",
-}
+CELLS = {"batch_size_or_concurrency": "batch", "context_length": "context"}
+CELLS |= {"tensor_parallel": "tp", "base_step_ms": "base_tpot"}
 HELD = 512
 """Tokens of the largest CUDA graph of vLLM 0.24."""
 
@@ -25,9 +21,8 @@ def grid():
     table = pd.read_csv(TABLE).rename(columns=CELLS)
     table = table[table["host"] == GRID]
     plain = 1e3 * table["batch"] / table["base_tpot"]
-    return table.assign(
-        dataset=table["context"], base_tok_s=plain, spec_tok_s=plain * table["speedup"]
-    )
+    speeds = {"base_tok_s": plain, "spec_tok_s": plain * table["speedup"]}
+    return table.assign(dataset=table["context"], **speeds)
 
 
 def test_requests_differ_as_those_of_another_model_and_benchmark(grid):

@@ -6,16 +6,15 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from rows import cases, each_row, one_case, rows_of
+from printed import refused
+from rows import each_listed, each_row, one_case, rows_of
 
 import specmodel
 from overheads import COLUMNS, QUANTITIES, fit_engine, main
-from specmodel import InputError, load_engine
+from specmodel import load_engine
 
-TARGET = {
-    "target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "a800_sxm_80gb",
-    "tensor_parallel": 2, "context_length": 512,
-}  # fmt: skip
+TARGET = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "a800_sxm_80gb"}
+TARGET |= {"tensor_parallel": 2, "context_length": 512}
 OVERHEADS = [
     {"pass_time": 2e-3, "draft_pass_time": 5e-4, "reject_time": 1e-3},
     {"kernel_time": 3e-6, "draft_kernel_time": 5e-6, "reject_time_per_request": 1e-4},
@@ -33,19 +32,15 @@ def served(engine, quantities=("relative_step_time", "forward_time", "speedup"),
     """What an engine measures at three batch sizes, and over them together."""
     rows = []
     for length in lengths:
-        p = specmodel.predict(
-            **TARGET, batch_size=[1, 8, 64], draft_length=length, acceptance=0.8, engine=engine
-        )
+        point = {"batch_size": [1, 8, 64], "draft_length": length, "acceptance": 0.8}
+        p = specmodel.predict(**TARGET, **point, engine=engine)
         common = TARGET | {"draft_length": length, "step_efficiency": np.max(p.step_efficiency)}
         for quantity in quantities:
             values = np.broadcast_to(getattr(p, quantity), 3)
-            rows += [
-                common | {"batch_size": str(B), "quantity": quantity, "value": float(value)}
-                for B, value in zip((1, 8, 64), values, strict=True)
-            ]
-            if quantity == "speedup":
-                value = float(values.max())
-                rows.append(common | {"batch_size": "1 8 64", "quantity": quantity, "value": value})
+            found = dict(zip(("1", "8", "64"), values.tolist(), strict=True))
+            found |= {"1 8 64": float(values.max())} if quantity == "speedup" else {}
+            common |= {"quantity": quantity}
+            rows += [common | {"batch_size": size, "value": own} for size, own in found.items()]
     return pd.DataFrame(rows)
 
 
@@ -70,17 +65,12 @@ def test_every_quantity_is_predicted(quantity):
     np.testing.assert_allclose(fit(table, ["pass_time"]).predicted, table["value"], rtol=1e-6)
 
 
-@cases(
-    "quantity unknown",
-    ("target_efficiency", {"draft_pass_time", "reject_time"}),
-    ("forward_time", {"draft_pass_time", "reject_time"}),
-    ("step_time", {"pass_time", "reject_time"}),
-)
+@each_listed
 def test_overheads_that_the_rows_do_not_determine_are_named(quantity, unknown):
     fitting = fit(served(ideal(**PASSES), (quantity,)), PASSES)
     named = {warning.split()[0] for warning in fitting.result.warnings}
-    assert named == unknown
-    for name in set(PASSES) - unknown:
+    assert named == {*unknown}
+    for name in {*PASSES} - {*unknown}:
         assert fitting.result.parameters[name] == pytest.approx(PASSES[name], rel=1e-4)
 
 
@@ -91,14 +81,14 @@ def test_an_overhead_at_a_bound_is_warned_of():
 
 @each_row("name", COLUMNS)
 def test_fit_engine_names_a_missing_column(name):
-    with pytest.raises(InputError, match=rf"^measurements: got .*columns {name} as well"):
-        fit(served(ideal()).drop(columns=name), ["pass_time"])
+    table = served(ideal()).drop(columns=name)
+    refused(rf"^measurements: got .*columns {name} as well", fit, table, ["pass_time"])
 
 
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
 def test_times_that_are_not_linear_in_overheads_are_refused(name):
-    with pytest.raises(InputError, match=r"engine: got .*; expected one that hides none"):
-        fit_engine(served(ideal()), load_engine(name), ["reject_time"], date="2026-11-22")
+    asked = served(ideal()), ["reject_time"]
+    refused("engine: got .*; expected one that hides none", fit, *asked, base=load_engine(name))
 
 
 # the program
@@ -154,8 +144,7 @@ def test_fit_engine_writes_an_engine_that_predicts_what_was_planted(do, write):
     write()
     out = do(main, f"{ENGINE} --leave-out batch_size --source 'a test'")
     engine = load_engine("out.toml")
-    assert (engine.name, engine.source) == ("mine", "a test")
-    assert engine.fit.varied == list(PASSES)
+    assert (engine.name, engine.source, engine.fit.varied) == ("mine", "a test", list(PASSES))
     assert set(engine.fit.left_out_error) == {"batch_size"}
     table = served(ideal(**PASSES))
     np.testing.assert_allclose(served(engine)["value"], table["value"], rtol=1e-4)

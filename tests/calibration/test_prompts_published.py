@@ -17,15 +17,11 @@ from specmodel.core.cost import target_pass
 from specmodel.core.layers import sequence_group
 
 H200 = load_hardware("h200_sxm")
-PLANTED = {
-    "launch_time": 1e-5, "compute_efficiency": 0.7, "activation_efficiency": 0.3,
-    "tile_rows": 200.0, "group_time": 4e-9,
-}  # fmt: skip
+PLANTED = {"launch_time": 1e-5, "compute_efficiency": 0.7, "activation_efficiency": 0.3}
+PLANTED |= {"tile_rows": 200.0, "group_time": 4e-9}
 FEW = [stack for stack in STACKS if stack[0] in ("h200_sxm", "l40s")]
-SHAPES = [
-    *((32, 8, 128), (4, 1, 256), (64, 8, 64), (16, 4, 64), (40, 8, 128), (2, 2, 128), (8, 8, 256)),
-    *((12, 4, 64), (96, 8, 128)),
-]
+SHAPES = [(32, 8, 128), (4, 1, 256), (64, 8, 64), (16, 4, 64), (40, 8, 128), (2, 2, 128)]
+SHAPES += [(8, 8, 256), (12, 4, 64), (96, 8, 128)]
 SIZES = [(1, 256), (1, 2048), (1, 8192), (1, 32768), (4, 512), (4, 4096), (32, 256), (32, 1024)]
 
 
@@ -40,13 +36,10 @@ def _table(kind, **changes):
     ).assign(kv_dtype="bf16", activation_dtype="bf16")  # fmt: skip
     parameters = KernelParameters(**PLANTED | changes, sharpness=4.0)
     return rows.assign(
-        component=kind,
-        hardware="h200_sxm",
-        stack="mine",
-        version="1",
+        component=kind, hardware="h200_sxm", stack="mine", version="1",
         latency=predicted_time(kind, rows, H200, parameters),
         role=np.where(np.arange(len(rows)) // len(SIZES) % 3 == 2, "judge", "fit"),
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", datasets.PROMPTS)
@@ -107,11 +100,9 @@ def test_modules_of_latent_attention_with_prompts_are_as_published(name, most):
             kv_dtype={"bfloat16": "bf16"}.get(cache, cache), weight_dtype="bf16",
             activation_dtype="bf16",
         )  # fmt: skip
-        group = sequence_group(
-            batch_size=rows["batch_size"].to_numpy(float),
-            tokens_per_sequence=rows["isl"].to_numpy(float),
-            logits_per_sequence=1,
-        )
+        batch, tokens = (rows[name].to_numpy(float) for name in ("batch_size", "isl"))
+        point = {"tokens_per_sequence": tokens, "logits_per_sequence": 1}
+        group = sequence_group(batch_size=batch, **point)
         parts = target_pass(deployment, group).components
         names = ("attention_projections", "key_value_projections", "prompt_attention")
         time = sum(parts[part].total_time for part in names) / 61

@@ -50,9 +50,8 @@ FEW_TOKENS, HELD_ON_FEW = 256, (0.75, 0.96)
 FEW = [("a100_sxm_80gb", "sglang", "0.5.10"), ("h200_sxm", "trtllm", "1.3.0rc20")]
 """Two generations. All others are studies: reading a stack and its rivals takes seconds."""
 
-ONE_OF_EACH = [
-    key for key in STACKS if key[0] in ("a100_sxm_80gb", "h200_sxm", "b200", "rtx_pro_6000", "l40s")
-]
+GENERATIONS = ("a100_sxm_80gb", "h200_sxm", "b200", "rtx_pro_6000", "l40s")
+ONE_OF_EACH = [key for key in STACKS if key[0] in GENERATIONS]
 """Each engine on each generation of GPUs."""
 
 PER_CENT_80 = 1.2815515594
@@ -84,8 +83,7 @@ def test_a_stack_that_ships_is_as_published(key):
 def recorded_errors_are_of_what_ships(table, stack, errors):
     for kind, dtype, rows in groups(table):
         fit, row = stack.of_kind(kind)[dtype], errors.loc[kind, dtype, "all"]
-        assert fit.num_points == (rows["role"] == "fit").sum()
-        assert fit.num_judged == row["points"]
+        assert (fit.num_points, fit.num_judged) == ((rows["role"] == "fit").sum(), row["points"])
         for error in ("mean_error", "median_error", "percentile_90_error"):
             assert getattr(fit, error) == pytest.approx(row[error], rel=2e-3), (kind, dtype)
 
@@ -133,9 +131,8 @@ def norms_take_as_long_as_rows_quantised(device, stack, errors):
     moved = 3 * rows["num_tokens"] * rows["width"] / (k.activation_efficiency * bytes_per_s)
     law = k.launch_time + k.depth_time * rows["width"] + moved
     assert (law / rows["latency"] - 1).abs().mean() <= 0.13
-    norms = rows.assign(
-        num_tokens=rows["num_tokens"] * 3 / 8, hidden_size=rows["width"], activation_dtype="bf16"
-    )
+    sizes = {"num_tokens": rows["num_tokens"] * 3 / 8, "hidden_size": rows["width"]}
+    norms = rows.assign(**sizes, activation_dtype="bf16")
     predicted = predicted_time("elementwise", norms, device, k.parameters)
     np.testing.assert_allclose(predicted, law, rtol=0.05)  # but for its arithmetic and weights
 
@@ -177,5 +174,4 @@ def test_plain_and_verify_passes_err_alike_as_the_law_says():
             half = np.subtract(*np.quantile(apart, [0.9, 0.1])) / 2
             found.append(1 - (half / PER_CENT_80 / spread) ** 2 / 2)
     for q, found in likeness.items():
-        assert len(found) == 9
-        assert np.median(found) == pytest.approx(q**-0.5, abs=0.10)
+        assert (len(found), np.median(found)) == (9, pytest.approx(q**-0.5, abs=0.10))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from rows import cases, slow
+from rows import cases, each_listed, slow, values_of
 
 import real_judge
 import specmodel
@@ -20,13 +20,7 @@ CPU = RESULTS / "intel_xeon_2_threads"
 EPYC = RESULTS / "amd_epyc_2_threads"
 GPUS = ("h100_sxm", "h200_sxm")
 LOOPS = (CPU.name, EPYC.name, *(f"{gpu}_torch" for gpu in GPUS))
-FIGURES = {
-    # device and quantity: mean error, worst error, noise floor
-    ("cpu", "target_efficiency"): (0.06, 0.15, 0.04),
-    ("cpu", "speedup"): (0.10, 0.25, 0.10),
-    ("gpu", "target_efficiency"): (0.04, 0.10, 0.01),
-    ("gpu", "speedup"): (0.05, 0.10, 0.01),
-}
+FIGURES = {(d, q): own for d, q, *own in values_of("cases/calibration.txt", "figures of loops")}
 
 
 @cases(
@@ -82,12 +76,7 @@ def test_a_schedule_is_read_as_vllm_reads_it():
     assert lengths == [5, 5, 2, 2, 2, 1, 1, 1]
 
 
-@cases(
-    "name number ratio worst said",
-    ("vllm_cpu_1_thread", 35, 0.040, 0.142, ()),
-    ("vllm_cpu_hybrid", 12, 0.059, 0.122, ("in 9 of 10; noise 3.8%", "draft: 2.9 ms")),
-    ("vllm_cpu_hybrid_12_layers", 14, 0.054, 0.158, ("in 7 of 7;", "draft: 5.1 ms")),
-)
+@each_listed
 def test_real_engines_are_predicted_as_is_stated(tmp_path, name, number, ratio, worst, said):
     """On a CPU vLLM verifies states of hybrids one after another: the fit finds that time."""
     folder = tmp_path / "loop"

@@ -1,26 +1,18 @@
 """The table of what is served most: its drafters, lengths and verdicts."""
 
-import pytest
+from rows import each_listed
 
 from served_2026 import length_of, verdict
 
 
-@pytest.mark.parametrize(("usual", "longest", "length"), [
-    ("mtp, draft length 1 to 3 (someone, November 2026)", 8, 3),
-    ("mtp, draft length 8 (someone, November 2026)", 4, 4),
-    ("", 8, 3),
-])  # fmt: skip
+@each_listed
 def test_the_longest_length_of_a_recipe_that_acceptance_is_known_at(usual, longest, length):
     assert length_of(usual, longest) == length
 
 
 def test_a_verdict_is_of_points_that_fit():
-    rows = [
-        {"batch_size": 1, "speedup_low": 1.2, "speedup_high": 1.9, "fits": True},
-        {"batch_size": 8, "speedup_low": 0.9, "speedup_high": 1.3, "fits": True},
-        {"batch_size": 32, "speedup_low": 0.5, "speedup_high": 0.8, "fits": True},
-        {"batch_size": 128, "speedup_low": 0.5, "speedup_high": 0.8, "fits": False},
-    ]
-    assert verdict(rows) == "pays at 1; loses at 32"
-    assert verdict(rows[:1]) == "pays"
+    names = ("batch_size", "speedup_low", "speedup_high", "fits")
+    cells = (1, 1.2, 1.9, True), (8, 0.9, 1.3, True), (32, 0.5, 0.8, True), (128, 0.5, 0.8, False)
+    rows = [dict(zip(names, row, strict=True)) for row in cells]
+    assert (verdict(rows), verdict(rows[:1])) == ("pays at 1; loses at 32", "pays")
     assert verdict(rows[1:2]) == "may pay or not"

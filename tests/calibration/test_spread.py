@@ -10,10 +10,8 @@ from specmodel.calibrate.fit.measured import judge_serving, read_serving
 from specmodel.core.prediction import intervals
 from spread import coverage_left_out, fit_spread, least_spreads, ratios_of_passes, without_engine
 
-ROW = {
-    "dtype": "bf16", "system": "h100_sxm", "backend": "trtllm", "gpus": 8, "isl": 1024, "osl": 512,
-    "clean": True, "mtp": "off", "measured_tpot_ms": 20.0,
-}  # fmt: skip
+ROW = {"dtype": "bf16", "system": "h100_sxm", "backend": "trtllm", "gpus": 8, "isl": 1024}
+ROW |= {"osl": 512, "clean": True, "mtp": "off", "measured_tpot_ms": 20.0}
 MODELS = ("Llama-3.1-70B", "Qwen3-32B", "gpt-oss-120b")
 
 
@@ -23,10 +21,8 @@ def made(tmp_path):
 
     def write(spread, count):
         path = tmp_path / "rows.csv"
-        rows = [
-            ROW | {"row": i, "model": MODELS[i % len(MODELS)], "concurrency": 1 + i // 3 % 20}
-            for i in range(count)
-        ]
+        own = [(i, MODELS[i % len(MODELS)], 1 + i // 3 % 20) for i in range(count)]
+        rows = [ROW | {"row": i, "model": model, "concurrency": n} for i, model, n in own]
         pd.DataFrame(rows).to_csv(path, index=False)
         judged, _ = judge_serving(without_engine(read_serving(str(path))))
         told = dict(zip(judged["row"], judged["predicted"], strict=True))
@@ -70,12 +66,10 @@ def test_rows_that_kernels_cover_need_none_and_far_ones_no_spread_covers(made):
 
 def test_the_spread_is_the_least_with_the_share_inside():
     least = np.array([0.4, 0.0, 0.1, 0.2, 0.3])
-    assert fit_spread(least) == 0.3
-    assert fit_spread(least, share=0.2) == 0.0
+    assert (fit_spread(least), fit_spread(least, share=0.2)) == (0.3, 0.0)
     rows = pd.DataFrame({"model": ["a", "a", "b", "b", "b"], "least_spread": least})
     found = coverage_left_out(rows).set_index("model")
-    assert found.loc["a"].tolist() == [2, 0.3, 0.5]
-    assert found.loc["b"].tolist() == [3, 0.4, 1.0]
+    assert (found.loc["a"].tolist(), found.loc["b"].tolist()) == ([2, 0.3, 0.5], [3, 0.4, 1.0])
 
 
 def test_ratios_compare_rows_of_one_deployment_with_as_many_requests(made):
@@ -84,13 +78,11 @@ def test_ratios_compare_rows_of_one_deployment_with_as_many_requests(made):
     judged, _ = judge_serving(table)
     found = ratios_of_passes(judged, table)
     counts = found.groupby(["model", "tokens"]).size()
-    assert counts.to_dict() == {
-        (model, q): n for model in set(judged["model"]) for q, n in ((2, 10), (4, 5), (8, 2))
-    }
+    each = {2: 10, 4: 5, 8: 2}
+    assert counts.to_dict() == {(m, q): n for m in {*judged["model"]} for q, n in each.items()}
     errors = np.log(judged["predicted"] / judged["measured"])
-    of_batch = {
-        key: part.iloc[0] for key, part in errors.groupby([judged["model"], judged["batch_size"]])
-    }
+    by_batch = errors.groupby([judged["model"], judged["batch_size"]])
+    of_batch = {key: part.iloc[0] for key, part in by_batch}
     model = judged["model"].iloc[0]
     eight = found[(found["model"] == model) & (found["tokens"] == 8)]["log_error"]
     expected = [of_batch[model, b] - of_batch[model, 8 * b] for b in (1, 2)]
@@ -107,10 +99,8 @@ def test_a_law_that_errors_of_hosts_were_made_with_is_found():
     spread = np.sqrt(0.25 * of_host + 0.1 * others + np.where(is_recurrent, 0.01, 0.0))
     unseen = (random.random(count) < 0.1) * random.exponential(0.8, count)
     errors = interval_judge.Errors(
-        host=np.arange(count) // 40,
-        is_recurrent=is_recurrent,
-        log_error=spread * random.standard_normal(count) - unseen,
-        of_host=of_host,
+        host=np.arange(count) // 40, is_recurrent=is_recurrent,
+        log_error=spread * random.standard_normal(count) - unseen, of_host=of_host,
         others=0.1 * others,
-    )
+    )  # fmt: skip
     assert errors.law() == pytest.approx([0.5, 0.1, 0.1, 0.8], rel=0.15)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 from printed import commands, in_one_line, widest
-from rows import each_row
+from rows import cases, each_row
 
 from specmodel import predict
 from specmodel.core.drafters.measured_heads import acceptance_by_name
@@ -89,9 +89,8 @@ def test_the_waterfalls_are_printed_with_both_ends(run):
     sentences = words.split(" Target efficiency")[0].split("At batch size ")[1:]
     for limit, sentence in zip(p.limited_by, sentences, strict=True):
         assert f"{limit} 0." in sentence
-    assert words.startswith(
-        f"At batch size 1: {p.speedup[0]:.2f}x of at most 4.00x with 3 drafted; lost to "
-    )
+    told = f"At batch size 1: {p.speedup[0]:.2f}x of at most 4.00x with 3 drafted; lost to "
+    assert words.startswith(told)
 
 
 @pytest.mark.parametrize("width", [40, 80])
@@ -99,17 +98,14 @@ def test_where_it_pays_is_told_on_a_screen_of_any_width(width, run, monkeypatch)
     monkeypatch.setattr("specmodel.cli.output.screen_width", lambda: width)
     page = run("predict --view peak qwen3-30b-a3b h100 --drafter eagle3 --context-length 1,1024")
     rows = re.findall(r"^ *(?:1|1024) .*\d\.\d\d .* \d+ \(\d\) .*\d+-\d+$", page, re.MULTILINE)
-    assert len(rows) == 2
-    assert ("Columns without room here" in page) == (width < 80)
+    assert (len(rows), "Columns without room here" in page) == (2, width < 80)
 
 
 def test_more_points_are_explained_to_programs(rows):
     assert len({row["batch_size"] for row in rows(EXPLAIN + " --batch-size 1:6")}) == 6
 
 
-@pytest.mark.parametrize(
-    "command", ["predict --drafter eagle3", "predict --view plain", "schedule --for sglang"]
-)
+@cases("command", "predict --drafter eagle3", "predict --view plain", "schedule --for sglang")
 def test_what_is_set_stands_in_the_first_lines_and_in_json(command, run, document):
     words = f"{command} qwen3-30b-a3b h200 --set target.experts_per_token=4"
     assert "\nWhat if: target.experts_per_token=4.\n" in run(words).replace("\n\n", "\n")
@@ -122,9 +118,7 @@ def test_what_is_set_stands_in_the_first_lines_and_in_json(command, run, documen
 DRAFTERS = "compare gpt-oss-120b b200 --batch-size 1,64 --drafter eagle3,mtp,ngram,none"
 
 
-def test_compare_takes_typical_acceptance_where_none_is_published_and_says_what_is_needed(
-    run, rows
-):
+def test_compare_takes_typical_acceptance_where_none_is_published(run, rows):
     head, _, _ = run(DRAFTERS, one_line=True).partition("[1]")
     assert "mtp: typical acceptance, as none is published." in head
     told = "Left out, as no acceptance is published: ngram; "

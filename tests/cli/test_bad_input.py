@@ -9,10 +9,8 @@ from printed import typed_wrong
 from programs import start
 from rows import cases, each_row
 
-BASE = (
-    "predict --target qwen2-57b-a14b --drafter qwen2-0.5b --hardware h200_sxm"
-    " --batch-size 4 --draft-length 3"
-)
+BASE = "predict --target qwen2-57b-a14b --drafter qwen2-0.5b --hardware h200_sxm"
+BASE += " --batch-size 4 --draft-length 3"
 GOOD = BASE + " --acceptance-rate 0.7"
 NGRAM = GOOD + " --drafter ngram"
 
@@ -48,14 +46,10 @@ OTHERS += ("sensitivity_command",)
 CASES = typed_wrong("bad_input", predict=GOOD, acceptance=BASE, experts=MOE) + STRANGE
 CASES += [row for name in OTHERS for row in typed_wrong(name)]
 """An error names the option as it was typed, and none that was not."""
-SETTINGS = (
-    "--set target.num_layers=4000",
-    "--set engine.pass_time=3.7",
-    "--routing-correlation 0.9",
-)
+SETTINGS = ("--set target.num_layers=4000", "--set engine.pass_time=3.7")
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@cases("setting", *SETTINGS, "--routing-correlation 0.9")
 def test_force_takes_what_no_machine_or_model_has(setting, document):
     assert document(f"{MOE} {setting} --force")
 
@@ -83,20 +77,6 @@ def test_the_bare_program_asks_five_questions(ended):
     assert out.count("\n  specmodel ") == out.count("?\n") == 5
 
 
-@cases(
-    "place",
-    "specmodel.core.prediction.predicting.predict_deployed",
-    "specmodel.show.operator.table",
-)
-def test_interrupt_is_silent(place, monkeypatch, ended):
-    def interrupt(*_arguments, **_options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(place, interrupt)
-    status, out, err = ended(GOOD)
-    assert (status, (out + err).strip()) == (130, "")
-
-
 def test_closed_pipe_is_silent():
     with start(f"{NGRAM} --batch-size 1:1000 --csv") as process:
         process.stdout.close()
@@ -113,12 +93,10 @@ def test_full_disk_is_said_in_one_line():
     assert len(err.splitlines()) == 1
 
 
-@cases(
-    "command",
-    GOOD.replace("predict", "predict --view terms"),
-    GOOD.replace("predict", "sweep"),
-    "trace sample code-ngram --output x.jsonl --requests=9",
-)
+SAMPLED = "trace sample code-ngram --output x.jsonl --requests=9"
+
+
+@cases("command", f"{GOOD} --view terms", GOOD.replace("predict", "sweep"), SAMPLED)
 def test_too_little_memory_is_one_line(command, monkeypatch, ended):
     def fail(*_arguments, **_named):
         raise MemoryError

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from planted import DTYPES, H200, KINDS, PLANTED, planted, points
 from printed import in_one_line, output_of, typed_wrong, widest
-from rows import cases, each_row, one_case
+from rows import cases, each_listed, each_row
 
 from specmodel import load_hardware
 from specmodel.calibrate.fit import fit_kernels, predicted_time
@@ -62,11 +62,7 @@ def test_a_few_wild_points_move_the_fit_little(kind):
 
 
 @pytest.mark.slow
-@cases(
-    "kind changes warning",
-    ("attention", {"memory_efficiency": 0.1}, "memory_efficiency is at its lower bound, 0.2"),
-    ("experts", {"tile_width": 1000.0}, "tile_width is at its upper bound, 256"),
-)
+@each_listed
 def test_a_parameter_at_a_bound_is_warned_of(kind, changes, warning, tmp_path, run):
     table = planted(kind, **changes)
     assert warning in fitted(kind, table).result.warnings
@@ -82,9 +78,7 @@ def test_what_the_points_do_not_determine_is_named():
     assert any(w.startswith("compute_efficiency is not determined") for w in warnings), warnings
 
 
-@pytest.mark.parametrize(
-    "shapes", ["input_size in (4096, 8192)", "output_size > 4096"], ids=["two depths", "all long"]
-)
+@cases("shapes", "input_size in (4096, 8192)", "output_size > 4096")
 def test_a_few_products_give_a_fit_that_walks_no_depth(shapes):
     """Nor is a depth walked on shapes that were not timed: its time would be any value."""
     table = planted("gemm", depth_time=0.0).query(shapes)
@@ -116,19 +110,15 @@ def written():
     gemm = planted("gemm")
     wild = np.where(np.arange(len(gemm)) % 5, 1.0, 1e-3)
     return {
-        "all": together(),
-        "gemm": gemm,
-        "trtllm": gemm.assign(stack="trtllm"),
+        "all": together(), "gemm": gemm, "trtllm": gemm.assign(stack="trtllm"),
         "wild": gemm.assign(latency=gemm["latency"] * wild),
         "newer": gemm.assign(version="1.3.0", latency=1.1 * gemm["latency"]),
-        "other": gemm.assign(stack="other"),
-        "few": gemm.head(3),
+        "other": gemm.assign(stack="other"), "few": gemm.head(3),
         "skipped": gemm.assign(role="skip"),
         "milliseconds": gemm.assign(latency=1e3 * gemm["latency"]),
-        "twice": pd.concat([gemm, gemm]),
-        "stack": gemm.assign(stack="My Stack"),
+        "twice": pd.concat([gemm, gemm]), "stack": gemm.assign(stack="My Stack"),
         "device": gemm.assign(hardware="h201"),
-    }
+    }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -183,17 +173,6 @@ def test_one_line_names_what_is_wrong_and_no_file_is_changed(command, fragments,
     line = refuse(command + more, *fragments)
     assert "np." not in line
     assert files(folder) == before
-
-
-@one_case(
-    "output told",
-    ("nowhere/out.toml", "No such file"),
-    ("folder.toml", "directory"),
-    ("''", "got ''"),
-    ("/proc/out.toml", "expected"),
-)
-def test_output_that_cannot_be_written_is_named(output, told, folder, refuse):
-    refuse(KERNELS.replace("out.toml", output), "error: --output: got ", told)
 
 
 # fit kernels
@@ -268,17 +247,10 @@ def test_the_comment_of_the_next_stack_stays(do):
 # fit check
 
 
-@cases(
-    "options status",
-    ("--max-error 0.01", 0),
-    ("--stack datasheet", 0),
-    ("--stack datasheet --max-error 0.1", 1),
-    ("--stack nosuch --max-error 0.01", 2),
-)
+@each_listed
 def test_validate_tells_by_its_status(options, status, folder, ended):
     found, out, err = ended(f"fit check mine.toml all.csv {options}")
-    assert found == status
-    assert len(err.splitlines()) == (status > 0)
+    assert (found, len(err.splitlines())) == (status, status > 0)
     assert err.startswith("specmodel: " if status else "")
     if status < 2:
         whole = [line.split()[:3] for line in out.splitlines() if " all " in line]
@@ -286,12 +258,8 @@ def test_validate_tells_by_its_status(options, status, folder, ended):
         assert len(widest(out)) <= 80
 
 
-def test_validate_draws(do):
+def test_validate_draws_and_fit_alone_shows_its_help(do, ended):
+    status, out, err = ended("fit")
+    assert (status, "Usage: specmodel fit" in out + err) == (2, True)
     do(f"{VALIDATE} --figure a.png")
     assert Path("a.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_fit_without_arguments_shows_help_and_fails(ended):
-    status, out, err = ended("fit")
-    assert status == 2
-    assert "Usage: specmodel fit" in out + err

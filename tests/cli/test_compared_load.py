@@ -14,9 +14,8 @@ ONE = f"{LINE} {CARRIED}".replace("h100,h200", "h100")
 
 @pytest.fixture(autouse=True)
 def short_runs(monkeypatch):
-    monkeypatch.setattr(
-        "specmodel.simulate.load_question.RUNS", dict.fromkeys((True, False), (1, 300))
-    )
+    runs = dict.fromkeys((True, False), (1, 300))
+    monkeypatch.setattr("specmodel.simulate.load_question.RUNS", runs)
 
 
 @pytest.mark.search
@@ -34,11 +33,9 @@ def test_alternatives_have_capacities_per_gpu_and_their_costs(gpus, document):
 
 def test_each_count_of_one_gpu_has_its_own_price(rows):
     line = "compare qwen3-30b-a3b 2xh100,4xh100 --batch-size 8 --tpot-target 9ms --gpu-hour-price"
-    priced, plain = (
-        np.array([row["cost_per_million_tokens"] for row in rows(f"{line} {prices}")])
-        for prices in ("2,3", "1")
-    )
-    assert priced / plain == pytest.approx([2, 3])
+    tables = [rows(f"{line} {prices}") for prices in ("2,3", "1")]
+    priced, plain = ([row["cost_per_million_tokens"] for row in table] for table in tables)
+    assert np.divide(priced, plain) == pytest.approx([2, 3])
 
 
 @each_row(("command", "fragments"), typed_wrong("compared_load", line=LINE))
@@ -51,9 +48,8 @@ def test_what_means_nothing_is_refused(ended, command, fragments):
 @pytest.mark.search
 def test_lengths_that_are_compared_are_each_carried(run):
     page = run(f"{ONE} --draft-length 1,2")
-    assert re.search(
-        r" of requests, most per GPU: length \d, [\d.]+ requests/s\.", in_one_line(page)
-    )
+    most = r" of requests, most per GPU: length \d, [\d.]+ requests/s\."
+    assert re.search(most, in_one_line(page))
     assert len(widest(page)) <= 80
 
 
@@ -63,7 +59,6 @@ def test_prefill_apart_and_together_are_alternatives_and_all_gpus_count(run, row
     told = "prefill disaggregated:1: 1 more GPUs prefill, and send on a prompt's cache in "
     assert told in run(line, one_line=True)
     together, apart = rows(line)
-    assert together["alternative"] == "prefill together"
-    assert together["speedup"] == apart["speedup"]
+    assert (together["alternative"], together["speedup"]) == ("prefill together", apart["speedup"])
     assert apart["capacity_per_gpu"] == apart["capacity"] / 2
     assert apart["capacity"] != together["capacity"] == together["capacity_per_gpu"]

@@ -12,9 +12,7 @@ LOAD = "qwen3-30b-a3b h100 --drafter eagle3 --prompt-length 100 --output-length 
     ("target", "longest", "seeds", "requests"),
     [("9ms", 1, 2, 60), *slow(("5ms", 3, 4, 400), ("9ms", 3, 4, 400))],
 )
-def test_on_other_seeds_it_carries_no_less_than_single_lengths_and_none(
-    document, monkeypatch, target, longest, seeds, requests
-):
+def test_on_other_seeds_it_carries_no_less(document, monkeypatch, target, longest, seeds, requests):
     """By more than two standard errors of the differences."""
     runs = dict.fromkeys((True, False), (2, requests))
     monkeypatch.setattr("specmodel.simulate.load_question.RUNS", runs)

@@ -1,24 +1,15 @@
 """The command load at given rates: its page, JSON and CSV, and what it refuses."""
 
 import json
-import re
 
 import pytest
-from printed import in_one_line, widest
-from rows import cases
+from printed import in_one_line
+from rows import cases, each_listed
 
+from specmodel.show.columns import meanings
 from specmodel.simulate.study import not_carried
 
 WHERE = "qwen3-30b-a3b h100 --requests 200"
-
-
-def test_the_page_begins_with_one_sentence_and_has_80_columns(run):
-    line = f"{WHERE} --request-rate 1,4 --ttft-target 1s --tpot-target 20ms --verbose"
-    page = run(f"load {line}")
-    assert page.startswith("Run schedule: fastest at 1, 4 requests/s.")
-    assert len(widest(page)) <= 80
-    assert "scheduling as vLLM 0.33" in in_one_line(page)
-    assert re.findall(r"^ *(\d) +none ", page, re.MULTILINE) == ["1", "4"]
 
 
 def test_so_many_users_run_as_there_are(document):
@@ -28,6 +19,18 @@ def test_so_many_users_run_as_there_are(document):
     assert [row["policy"] for row in found["rows"]] == ["none", "fixed:2"] * 2
     assert found["facts"]["fastest_at"]["value"] == [1, 8]
     assert [row["running"] for row in found["rows"][::2]] == pytest.approx([1, 8], rel=0.02)
+
+
+def test_all_columns_of_a_drain_have_a_meaning(document):
+    line = "load qwen3-30b-a3b h200 --drain 16 --prompt-length 200 --gpu-hour-price 2"
+    found = document(f"{line} --output-length lognormal:300:0.8 --policy none,fixed:2")
+    assert found["drain"] == {"prompts": 16, "samples": 1, "servers": 1, "finished": 1.0}
+    assert found["units"]["makespan"] == found["facts"]["makespan"]["unit"] == "s"
+    assert found["facts"]["makespan"]["value"] == min(row["makespan"] for row in found["rows"])
+    for row in found["rows"]:
+        assert row["cost"] == pytest.approx(2 * row["gpu_hours"])
+        by_size = {f"{kind}_at_{size}" for kind in ("share", "last") for size in (2, 4, 8, 16)}
+        assert {*row} - by_size <= {*meanings()}
 
 
 def test_recorded_requests_come_at_their_own_rate_or_another(rows, tmp_path):
@@ -45,14 +48,9 @@ def test_what_is_drawn_from_a_recording_is_told(document, refuse, tmp_path):
     record = {"timestamp": 0, "input_length": 900, "output_length": 9, "hash_ids": [1]}
     file.write_text("".join(f"{json.dumps(record | {'timestamp': 500 * i})}\n" for i in range(60)))
     line = "load qwen3-30b-a3b h100 --policy none"
-    replayed, drawn, fitted = (
-        document(f"{line} {more}")["assumptions"]
-        for more in (
-            f"--workload {file}",
-            f"--workload {file} --requests 90 --time-window 0:10",
-            f"--workload lognormal:{file} --request-rate 2 --requests 90",
-        )
-    )
+    loads = [f"--workload {file}", f"--workload {file} --requests 90 --time-window 0:10"]
+    loads += [f"--workload lognormal:{file} --request-rate 2 --requests 90"]
+    replayed, drawn, fitted = (document(f"{line} {load}")["assumptions"] for load in loads)
     for told in (replayed, drawn):
         assert told["prefix_hit_rate"] == "all leading blocks (hash_ids) that came before"
     assert "arrivals" not in replayed
@@ -65,22 +63,14 @@ def test_what_is_drawn_from_a_recording_is_told(document, refuse, tmp_path):
 
 
 @pytest.mark.search
-@pytest.mark.parametrize(
-    "policy", ["sglang", "goodput", "table:1-4=3:5-64=1", "schedule", "adaptive-verification"]
-)
+@cases("policy", "sglang", "goodput", "table:1-4=3:5-64=1", "schedule", "adaptive-verification")
 def test_policies_that_see_the_batch(rows, policy):
     (row,) = rows(f"load {WHERE} --request-rate 2 --policy {policy}")
     assert row["drafted_tokens_per_step"] > 0
 
 
 @pytest.mark.search
-@cases(
-    "more",
-    "--token-budget 1 --prefill disaggregated:1",
-    "--token-budget 2 --prompt-length 1 --output-length 1",
-    "--arrivals bursts:1000",
-    "--request-rate 1 --prompt-length 1 --output-length 1",
-)
+@each_listed
 def test_loads_at_the_ends_of_what_is_taken_have_times_that_can_be(rows, more):
     line = f"load {WHERE} --requests 20 --request-rate 0.1 --policy none,fixed:2 {more}"
     for row in rows(line):
@@ -135,9 +125,7 @@ def test_rates_are_drawn_as_a_load_or_as_a_capacity(run, tmp_path, more, kind, d
     assert [each for each, *_ in drawn] == [kind]
 
 
-@pytest.mark.parametrize(
-    "case", ["qwen3-235b-a22b 8xh200", "qwen3-30b-a3b h100", "qwen3-32b 2xh200"]
-)
+@cases("case", "qwen3-235b-a22b 8xh200", "qwen3-30b-a3b h100", "qwen3-32b 2xh200")
 def test_one_load_has_one_answer(case, rows):
     """About that of predict, with drafts and without.
 

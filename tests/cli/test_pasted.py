@@ -5,7 +5,7 @@ import re
 import shlex
 
 import pytest
-from rows import each_row, one_case, rows_of
+from rows import each_row, listed, one_case, rows_of
 
 from specmodel import deploy, list_architectures, list_hardware, load_architecture
 from specmodel.cli import start_command
@@ -37,12 +37,8 @@ def test_other_names_are_no_checkpoint_of_a_shipped_model(typed):
     assert checkpoint(typed, list_architectures()) is None
 
 
-@each_row(
-    ("typed", "weights", "experts", "attention", "activations", "cache", "module"), pasted("dtypes")
-)
-def test_dtypes_are_those_of_published_checkpoints(
-    typed, weights, experts, attention, activations, cache, module
-):
+@one_case("typed weights experts attention activations cache module", *pasted("dtypes"))
+def test_dtypes_as_published(typed, weights, experts, attention, activations, cache, module):
     own = load_architecture(typed)
     assert (own.weight_dtype, own.expert_dtype) == (weights, experts)
     assert (own.attention_dtype, own.activation_dtype) == (attention, activations)
@@ -98,11 +94,7 @@ def test_drafters_are_those_that_engines_take(said, words, method, model, drafte
     assert found["deployment"]["drafter"] == drafter
 
 
-@each_row("method", [
-    *("eagle3-ptd", "eagle-tree", "mtp-x", "dflash-3", "dspark-adaptive", "suffix-cache"),
-    *("ngram-mod", "ngram-cache", "ngram-map-k", "ngram_gpu_2", "draft-mtp-adaptive", "foo_mtp"),
-    *("eagle3.1", "p-eagle-2", "nextn-x", "deepseek_mtp_v2", "draft_model_x"),
-])  # fmt: skip
+@listed
 def test_no_part_of_a_method_is_dropped(refuse, method):
     """What vLLM, SGLang and llama.cpp call otherwise is another method, or none."""
     config = json.dumps({"method": method, "model": "x/y", "num_speculative_tokens": 4})
@@ -119,13 +111,7 @@ def of_config(config):
     return start_command._of_vllm({"speculative_config": json.dumps(config)})
 
 
-@each_row(("model", "drafter"), [
-    ("mlabonne/NeuralBeagle14-7B", "mlabonne/NeuralBeagle14-7B"),  # no eagle
-    ("x/leopard-1b", "x/leopard-1b"),  # no PARD
-    ("eagle-labs/Qwen3-8B-DFlash-b16", "dflash"),
-    ("x/kimi-k2.6-EAGLE-3.1", "eagle3"),
-    ("amazon/gpt-oss-20b-p-eagle", "p-eagle"),
-])  # fmt: skip
+@listed
 def test_heads_are_told_by_words_in_names_and_what_is_not_read_is_said(model, drafter):
     said = of_config({"model": model})
     assert said["drafter"] == drafter
@@ -171,14 +157,8 @@ def test_what_was_given_is_what_is_to_be_pasted():
     assert "DRAFTER" not in one_length("sglang", "mtp", 3)[0]
 
 
-@each_row(("layout", "sizes", "requests"), [
-    ("", "1,48", None),
-    ("", "16,128", 128),
-    ("--tensor-parallel 2 --data-parallel 4 --expert-parallel 8", "512", 512),
-])  # fmt: skip
-def test_sglang_is_told_to_run_more_requests_than_it_does_with_a_drafter(
-    document, layout, sizes, requests
-):
+@listed
+def test_sglang_is_told_to_run_more_requests_with_a_drafter(document, layout, sizes, requests):
     """Each algorithm in ``arg_groups/speculative_hook.py`` of 0.5.23; one number for all ranks."""
     words = f"predict qwen3.5-397b 8xh200 --engine sglang --acceptance-rate 0.7 {layout}"
     facts = document(f"{words} --batch-size {sizes}")["facts"]
@@ -213,14 +193,7 @@ def test_shares_may_be_typed_in_per_cent(rows):
     assert rows(f"{words} 0.5") == rows(f"{words} 50%")
 
 
-@one_case(
-    "typed dtype",
-    ("auto-round", "int4_g128"),
-    ("modelopt_fp4", "fp4"),
-    ("Q8_0", "q8_0"),
-    ("UD-Q4_K_XL", "q4_k_m"),
-    ("fp8_e5m2", "fp8"),
-)
+@listed
 def test_dtypes_are_named_as_checkpoints_do(typed, dtype):
     assert check_dtype("weight_dtype", typed) == dtype
 
@@ -240,11 +213,7 @@ def test_heads_are_read_inside_their_wrapper_and_others_are_named(said, document
     config = {"method": "eagle3", "model": str(tmp_path), "num_speculative_tokens": 3}
     for each in (found, said(words, config)):
         assert each["deployment"]["drafter"] == "EAGLE head"  # by its own file
-    for other, told in (
-        ({"medusa_num_heads": 3, "medusa_num_layers": 1}, "Medusa is not modelled"),
-        ({"hydra_num_heads": 4}, "Hydra is not modelled"),
-        ({"architectures": ["MedusaModel"]}, "Medusa (heads that each draft one"),
-        ({"architectures": ["MLPSpeculatorPreTrainedModel"]}, "an MLP speculator"),
-    ):
+    for other, told in rows_of("pasted.txt", "heads that are not modelled"):
+        other = json.loads(other)
         head.write_text(json.dumps(other))
         refuse(f"predict {words} --drafter {head}", told)

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 from fuzzed_files import write_files
-from printed import check_one_line, in_one_line
+from printed import check_one_line, commands, in_one_line
 
 from specmodel.cli.commands import main_group
 
@@ -26,21 +26,7 @@ _SLOW = pytest.mark.slow
 DEPLOYMENTS = [pytest.param(p, marks=[] if p in _OFTEN else _SLOW) for p in POPULAR]
 
 LOAD = "--prompt-length 1024 --output-length 1024"
-ANSWERS = (
-    *("predict {}", f"predict {{}} {LOAD}", "predict {} --context-length 1024,1024"),
-    *("predict {} --context-length 1024,8192", "predict {} --draft-length 2 --verbose"),
-    *("predict {} --tpot-target 20ms", f"predict {{}} {LOAD} --tpot-target 20ms"),
-    *(f"predict {{}} --view {view}" for view in ("lengths", "peak", "terms", "tasks", "plain")),
-    *("break-even {}", "compare {}", "compare {} --tpot-target 20ms"),
-    *(f"schedule {{}} --for {engine}" for engine in ("vllm", "sglang", "tensorrt-llm")),
-)
-OF_ENGINES = {
-    *("--max-cudagraph-capture-size", "--max-num-seqs", "--tensor-parallel-size"),
-    *("--data-parallel-size", "--enable-expert-parallel", "--cuda-graph-max-bs-decode"),
-    *("--max-running-requests", "--speculative-adaptive", "--speculative-adaptive-config"),
-    *("--dp-size", "--ep-size", "--tp-size", "--enable-dp-attention", "--cuda-graph-max-bs"),
-}
-"""Options of vLLM and SGLang that answers name and this program does not have."""
+ANSWERS, OF_ENGINES = commands("answers of a deployment"), commands("options of engines")
 OF_FILES = ("acceptance", "calibrate", "fit", "list")
 """Commands that a deployment alone is not typed after."""
 _COMMAND = re.compile(r"specmodel ([a-z][a-z-]*)((?: --[a-z-]+ \w+(?:\.\w+)*)*)")
@@ -143,10 +129,7 @@ def of_a_user(tmp_path_factory):
     for name, other in {"plain": "vllm_plain", "eagle3": "vllm_eagle3"}.items():
         shutil.copy(folder / f"{other}.json", folder / f"{name}.json")
     shutil.copy(folder / "kernels.csv", folder / "h200.csv")
-    (folder / "my_module.py").write_text(
-        "class MyPolicy:\n    def propose(self):\n        return 3\n"
-        "    def observe(self, emitted_tokens, step_time):\n        pass\n"
-    )
+    shutil.copy(DATA / "my_module.txt", folder / "my_module.py")
     return folder
 
 
@@ -158,7 +141,7 @@ def test_examples_of_helps_run(lines, of_a_user, ended, tmp_path, monkeypatch):
     shutil.copytree(of_a_user, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
-    short = dict.fromkeys((True, False), (1, 200))
+    short = dict.fromkeys((True, False), (1, 60))
     monkeypatch.setattr("specmodel.simulate.load_question.RUNS", short)
     for line in lines:
         first, *pipe = line.split(" | specmodel ")

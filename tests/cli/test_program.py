@@ -38,32 +38,33 @@ def run(command: str, code: str = "", **options: object) -> tuple[int, str, str]
     return process.returncode, out, err.removeprefix("\n")  # what a terminal shows after ^C
 
 
+def printed_by(*words: str, **options: object) -> str:
+    """Run Python, which must succeed and complain of nothing; return what it prints."""
+    command = [sys.executable, *words]
+    done = subprocess.run(command, capture_output=True, check=True, text=True, **options)
+    assert done.stderr == ""
+    return done.stdout
+
+
 def test_terminals_without_a_character_get_its_number() -> None:
     words = f"import specmodel.cli as c; c.run(); print({chr(0x221A)!r})"
-    env = os.environ | {"PYTHONIOENCODING": "latin-1"}
-    done = subprocess.run(
-        [sys.executable, "-c", words], capture_output=True, check=False, env=env, text=True
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("\\u221a\n")
+    out = printed_by("-c", words, env=os.environ | {"PYTHONIOENCODING": "latin-1"})
+    assert out.endswith("\\u221a\n")
 
 
 @cases(
     "descriptor command status said",
     (0, "plot speedup - --output out.svg", 2, "table: got '-'"),
-    (1, PREDICT, 2, "specmodel: error: output: "),
-    (1, "", 2, "specmodel: error: output: "),
-    (2, PREDICT, 0, ""),
-    (2, "predit", 2, ""),
-)
+    (1, PREDICT, 2, "specmodel: error: output: "), (1, "", 2, "specmodel: error: output: "),
+    (2, PREDICT, 0, ""), (2, "predit", 2, ""),
+)  # fmt: skip
 def test_a_closed_stream(descriptor: int, command: str, status: int, said: str, tmp_path) -> None:
     if descriptor == 0:
         pytest.importorskip("matplotlib")
     found, out, err = run(command, cwd=tmp_path, preexec_fn=lambda: os.close(descriptor))
     assert found == status
     assert said in err
-    assert len(err.splitlines()) == bool(said)
-    assert bool(out) == (status == 0)
+    assert (len(err.splitlines()), bool(out)) == (bool(said), status == 0)
     assert not list(tmp_path.iterdir())
 
 
@@ -98,11 +99,6 @@ def test_errors_are_one_short_line(command: str, strange: str, capsys) -> None:
 
 def test_the_package_is_the_program_and_imports_nothing_of_the_folder(tmp_path) -> None:
     (tmp_path / "tomli.py").write_text("raise SystemExit(9)")
-    command = [sys.executable, "-m", "specmodel", *shlex.split(PREDICT)]
-    folder = str(Path(specmodel.__file__).parents[1])
-    environment = os.environ | {"PYTHONPATH": folder}
-    done = subprocess.run(
-        command, capture_output=True, check=False, cwd=tmp_path, env=environment, text=True
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "\nQwen3-30B-A3B + EAGLE-3 head" in done.stdout
+    env = os.environ | {"PYTHONPATH": str(Path(specmodel.__file__).parents[1])}
+    out = printed_by("-m", "specmodel", *shlex.split(PREDICT), cwd=tmp_path, env=env)
+    assert "\nQwen3-30B-A3B + EAGLE-3 head" in out

@@ -25,5 +25,4 @@ def test_what_is_listed_is_shown_with_its_source(run, name):
     told = tomllib.loads(shown)
     assert f"{told['target']}-{told['drafter']}" == name
     code = told["tasks"]["code"]
-    assert code["lengths"] == [*range(1, 9)]
-    assert len(code["tokens_per_step"]) == 8
+    assert (code["lengths"], len(code["tokens_per_step"])) == ([*range(1, 9)], 8)

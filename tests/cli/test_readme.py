@@ -19,19 +19,15 @@ sys.path.insert(0, str(ROOT / "docs/parts"))
 import examples  # noqa: E402 - of the site, whose pages are held to what they show likewise
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-NAMES = sorted(
-    {*(ROOT / "docs").glob("*.md")} - {ROOT / "docs/gallery.md"}
-)  # with tests of its own
+NAMES = sorted({*(ROOT / "docs").glob("*.md")} - {ROOT / "docs/gallery.md"})  # which has tests
 DOCS = [path.read_text(encoding="utf-8") for path in NAMES]
 PAGES = "\n".join([README, *DOCS])
 SHOWN = re.compile(r"(?<=```text\n).*?(?=```)", flags=re.DOTALL)
 TEXT = re.sub(r"\s+", " ", re.sub(r"```.*?```", "", PAGES, flags=re.DOTALL))
 INSTALLS = {
-    "python3 -m venv .venv",
-    ".venv/bin/pip install .",
-    ".venv/bin/pip install -e '.[test]'",
+    "python3 -m venv .venv", ".venv/bin/pip install .", ".venv/bin/pip install -e '.[test]'",
     ".venv/bin/pytest",
-}
+}  # fmt: skip
 MADE = "specmodel predict mixtral-8x7b h100 --acceptance-rate 0.7 --batch-size 1:8"
 NEEDS_A_GPU = "specmodel calibrate"  # or minutes of a CPU
 
@@ -50,11 +46,8 @@ def typed():
     yield from (t for t in re.findall(r"`(specmodel [\w-]+ [^`]+)`", TEXT) if "..." not in t)
 
 
-COMMANDS = [
-    command.removeprefix(".venv/bin/")
-    for command in dict.fromkeys(typed())
-    if command not in INSTALLS | {NEEDS_A_GPU}
-]
+_KEPT = [command for command in dict.fromkeys(typed()) if command not in INSTALLS | {NEEDS_A_GPU}]
+COMMANDS = [command.removeprefix(".venv/bin/") for command in _KEPT]
 
 
 def test_the_commands_are_found():
@@ -71,9 +64,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_pages_runs_in_what_was_an_empty_folder(
-    command, folder, monkeypatch, capsys
-):
+def test_a_command_of_the_pages_runs_in_an_empty_folder(command, folder, monkeypatch, capsys):
     if " plot " in command:
         pytest.importorskip("matplotlib")
     if " load " in command or "--for-load" in command:

@@ -5,12 +5,10 @@ import io
 
 import pytest
 from printed import commands, widest
-from rows import cases, each_row
+from rows import each_listed, each_row
 
-COMMAND = (
-    "sensitivity --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm --batch-size 8"
-    " --draft-length 3 --acceptance-rate 0.7 --samples 64"
-)
+COMMAND = "sensitivity --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm --batch-size 8"
+COMMAND += " --draft-length 3 --acceptance-rate 0.7 --samples 64"
 DATA_SHEET = COMMAND + " --engine ideal --stack datasheet --routing-correlation 0.1"
 
 
@@ -23,9 +21,8 @@ def test_people_see_80_columns_programs_all(command, run, document):
     assert places == sorted(places)
     assert f"peedup {found['speedup']:.2f}, " in out
     rows = list(csv.DictReader(io.StringIO(run(command + " --csv"))))
-    by_key = {
-        (r["analysis"], r["input"], r["output"], r["quantity"]): float(r["value"]) for r in rows
-    }
+    names = ("analysis", "input", "output", "quantity")
+    by_key = {tuple(row[name] for name in names): float(row["value"]) for row in rows}
     for row in found["elasticities"]:
         assert by_key["elasticity", row["input"], "speedup", "elasticity"] == row["speedup"]
     for row in found["tornado"]:
@@ -38,11 +35,7 @@ def test_people_see_80_columns_programs_all(command, run, document):
     assert len(rows) == len(by_key) == count
 
 
-@cases(
-    "question length",
-    ("qwen3-30b-a3b h100 --drafter eagle3 --batch-size 16", 5),
-    ("qwen3-30b-a3b h100 --acceptance-by-position 0.8,0.7 --batch-size 4", 2),
-)
+@each_listed
 def test_predict_and_sensitivity_agree_on_the_best_draft(question, length, document, rows):
     found = document(f"sensitivity {question} --samples 64")
     assert found["point"]["draft_length"] == length

@@ -8,7 +8,7 @@ from statistics import geometric_mean
 
 import pytest
 from printed import in_one_line, widest
-from rows import cases, each_row
+from rows import cases, each_listed, each_row
 from shapes import CONFIG
 
 from specmodel import load_engine
@@ -22,10 +22,8 @@ def test_two_words_are_the_options_that_they_stand_for(document):
     words = document("predict qwen3.5-397b h200")
     options = "--target qwen3.5-397b-a17b --hardware h200_sxm --drafter mtp --acceptance preset"
     typed = document(f"predict {options} --batch-size 1:256:x2 --max-draft-length 8")
-    assert words["rows"] == typed["rows"]
-    assert words["facts"] == typed["facts"]
-    assert words["deployment"] == typed["deployment"]
-    assert words["deployment"]["tensor_parallel"] == 8
+    assert (words["rows"], words["facts"]) == (typed["rows"], typed["facts"])
+    assert (words["deployment"], words["deployment"]["tensor_parallel"]) == (typed["deployment"], 8)
 
 
 def test_the_first_lines_say_the_answer_and_what_was_taken(run, rows):
@@ -39,17 +37,12 @@ def test_the_first_lines_say_the_answer_and_what_was_taken(run, rows):
     by_task = r"code [\d.]+; chat [\d.]+"
     assert re.search(rf"Acceptance: {tokens} in mixed use \({by_task}\), published\.", opening)
     below = run("predict qwen3.5-397b h200 --verbose", one_line=True)
-    for said in (
-        "Yours to give: gpus 8 (the fewest that hold weights, drafter and 32 requests",
-        "drafter mtp (as in vLLM recipes",
-        f"Engine: {load_engine('vllm').fit.fitted_on.version}",
-    ):
-        assert said in below, said
+    assert "Yours to give: gpus 8 (the fewest that hold weights, drafter and 32 requests" in below
+    assert "drafter mtp (as in vLLM recipes" in below
+    assert f"Engine: {load_engine('vllm').fit.fitted_on.version}" in below
 
 
-@pytest.mark.parametrize(
-    "command", ["predict qwen3.5-397b h200", "schedule qwen3-30b-a3b h200 --for sglang"]
-)
+@cases("command", "predict qwen3.5-397b h200", "schedule qwen3-30b-a3b h200 --for sglang")
 def test_verbose_tells_all_that_json_says_was_assumed(run, document, command):
     assumed = document(command)["assumptions"]
     opening, _, below = run(f"{command} --verbose", one_line=True).partition("Assumed: ")
@@ -66,9 +59,7 @@ def test_what_is_too_close_to_call_pays_from_the_tokens_that_are_told(run, rows)
     assert row["speedup"] == pytest.approx(1, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("words", "largest"), [("deepseek-v3 8xh200", 256), ("qwen3-30b-a3b h200", 256)]
-)
+@cases("words largest", ("deepseek-v3 8xh200", 256), ("qwen3-30b-a3b h200", 256))
 def test_one_length_for_all_is_the_shortest_near_the_best_mean(document, rows, words, largest):
     """By geometric means, with graphs that hold all steps."""
     gains = {}
@@ -85,10 +76,8 @@ def test_one_length_for_all_is_the_shortest_near_the_best_mean(document, rows, w
     assert given_away == pytest.approx(sum(lost) / len(lost), abs=5e-3)
 
 
-PASTED = [
-    *("deepseek-v3 8xh200", "qwen3.5-397b h200", "qwen3-235b h200 --drafter eagle3"),
-    *("qwen3-next-80b h100", "glm-4.6 8xh200", "qwen3-30b-a3b h200 --engine sglang"),
-]
+PASTED = ["deepseek-v3 8xh200", "qwen3.5-397b h200", "qwen3-235b h200 --drafter eagle3"]
+PASTED += ["qwen3-next-80b h100", "glm-4.6 8xh200", "qwen3-30b-a3b h200 --engine sglang"]
 
 
 @each_row("words", PASTED)
@@ -153,20 +142,16 @@ def test_without_a_measurement_the_question_is_turned_round(run, document):
     assert "acceptance" not in told["assumptions"]
 
 
-_WITHIN = (
-    r"Within [\d.]+ms a token: batch size (\d+) .*"
-    r"Within [\d.]+ms a token without speculation: batch size (\d+) "
-)
+_WITHIN = r"Within [\d.]+ms a token: batch size (\d+) .*"
+_WITHIN += r"Within [\d.]+ms a token without speculation: batch size (\d+) "
 """The largest batches as a page says them."""
 
 
 def test_a_tpot_target_keeps_the_rows_that_meet_it_and_names_the_largest_batch(run, rows):
     words = "predict qwen3-30b h100 --tpot-target 6ms"
     text = run(words, one_line=True)
-    told = (
-        r"Within 6ms a token: batch size (\d+) \(80 % interval (\d+) to (\d+)\) with speculation"
-        r".*Within 6ms a token without speculation: batch size (\d+) "
-    )
+    told = r"Within 6ms a token: batch size (\d+) \(80 % interval (\d+) to (\d+)\) with speculation"
+    told += r".*Within 6ms a token without speculation: batch size (\d+) "
     named = [*map(int, re.match(told, text).groups())]
     every = rows("predict qwen3-30b h100 --batch-size 1:64")
     columns = ("tpot", "tpot_high", "tpot_low", "forward_time")
@@ -187,9 +172,7 @@ def test_a_tpot_target_keeps_the_rows_that_meet_it_and_names_the_largest_batch(r
     assert unmet.startswith("No batch meets 1us: least ")
 
 
-@pytest.mark.parametrize(
-    ("words", "target"), [("qwen3.5-397b h200", "20ms"), ("qwen3-30b 1xb200", "8ms")]
-)
+@cases("words target", ("qwen3.5-397b h200", "20ms"), ("qwen3-30b 1xb200", "8ms"))
 def test_the_next_batch_is_beyond_a_plain_tpot_target(run, rows, document, words, target):
     """The largest batch is asked for alone, and so is the next: one is within, one is not."""
     text = run(f"predict {words} --tpot-target {target}", one_line=True)
@@ -263,16 +246,7 @@ def test_what_no_model_is_on_standard_input_is_one_line(content, refuse, monkeyp
     refuse("predict - h200", "--target")
 
 
-@cases(
-    "options labels",
-    ("8xh200,8xb200 --weight-dtype bf16,fp8", ["8xh200_sxm, bf16", "8xb200, fp8"]),
-    ("8xh200 --engine vllm,sglang --draft-length 2,3", ["vllm, length 2", "sglang, length 3"]),
-    (
-        "h200 --tensor-parallel 4,8 --kv-dtype bf16,fp8",
-        ["TP4, KV bf16 on 4 GPUs", "TP8, KV fp8 on 8 GPUs"],
-    ),
-    ("8xh200 --drafter mtp,eagle3 --acceptance-rate 0.8,0.6", ["mtp", "eagle3"]),
-)
+@each_listed
 def test_whatever_may_be_a_list_is_compared(rows, options, labels):
     found = rows(f"compare deepseek-v3 {options} --batch-size 1,32")
     assert {*labels} <= {row["alternative"] for row in found}
@@ -283,9 +257,8 @@ def test_break_even_says_what_a_better_head_is_worth(run, rows):
     words = "mixtral-8x7b h100 --drafter eagle3 --batch-size 8 --draft-length 3"
     found = f"break-even {words}"
     (row,) = rows(found)
-    less, more = (
-        rows(f"predict {words} --tokens-per-step {tokens}")[0]["speedup"] for tokens in (2.0, 2.1)
-    )
+    command = f"predict {words} --tokens-per-step"
+    less, more = (rows(f"{command} {tokens}")[0]["speedup"] for tokens in (2.0, 2.1))
     assert row["speedup_per_token"] / 10 == pytest.approx(more - less, rel=1e-9)
     assert f"+{more - less:.3f}" in run(found)
 

@@ -7,7 +7,7 @@ mxfp8 in any case); SGLang 0.5.23, ``quantization/mxfp4.py`` (mxfp8 on Blackwell
 
 import pytest
 from printed import refused
-from rows import cases, each_row, values_of
+from rows import cases, each_listed, each_row, one_case, values_of
 
 import specmodel
 from specmodel import deploy
@@ -26,20 +26,12 @@ def computed(deployment):
     return tuple(gpu.compute_dtype(found[name]) for name in ("expert_dtype", "weight_dtype"))
 
 
-@each_row(
-    ("target", "hardware", "given", "experts", "dense"), values_of("engines.txt", "activations")
-)
-def test_activations_are_what_kernels_multiply_the_weights_with(
-    target, hardware, given, experts, dense
-):
+@one_case("target hardware given experts dense", *values_of("engines.txt", "activations"))
+def test_activations_are_what_kernels_take(target, hardware, given, experts, dense):
     assert computed(deployed(target, hardware, **given)) == (experts, dense)
 
 
-@cases(
-    "given",
-    {"weight_dtype": "fp4", "activation_dtype": "fp8"},
-    {"weight_dtype": "mxfp4", "activation_dtype": "fp4"},
-)
+@each_listed
 def test_pairs_that_no_kernel_multiplies_are_refused(given):
     message = r"^activation_dtype: got '\w+'; expected one of .* kernel"
     refused(message, deployed, "qwen3-235b-a22b", "b200", **given)

@@ -17,9 +17,8 @@ from specmodel.core.cost.prefill import carried_prefill
 from specmodel.core.layers import Layout, PassWork, Work, sequence_group
 from specmodel.core.machines.engine import Overheads
 
-GPU = load_hardware("h100_sxm").with_changes(
-    "hardware", {"memory.peak_bytes_per_s": 1e12, "dtype.bf16.peak_flops_per_s": 1e15}
-)
+PEAKS = {"memory.peak_bytes_per_s": 1e12, "dtype.bf16.peak_flops_per_s": 1e15}
+GPU = load_hardware("h100_sxm").with_changes("hardware", PEAKS)
 """1 us reads a million bytes, and computes a thousand million FLOP."""
 US = 1e-6
 
@@ -34,15 +33,16 @@ def test_streams_share_the_bandwidth_and_activations_may_add():
     assert seconds(work, memory_efficiency=0.5) == pytest.approx(18 * US, rel=1e-12)
     apart = seconds(work, memory_efficiency=0.5, activation_efficiency=4.0)
     assert apart == pytest.approx((14 + 0.5) * US, rel=1e-12)
+    at_ridge_point = seconds(Work(flop=5e9, weight_bytes=5e6))  # by the data sheet
+    assert at_ridge_point == pytest.approx(5 * 2**0.125 * US, rel=1e-12)
 
 
 def test_a_ramp_lengthens_reads_by_what_its_kernels_take_to_start():
     """6 us of reads by three kernels of 2 us each: 6 + 6 * 6 / 12."""
     work = Work(weight_bytes=4e6, cache_bytes=2e6, kernels=3.0)
-    assert seconds(work, ramp_time=2 * US) == pytest.approx(9 * US, rel=1e-12)
-    assert seconds(work, ramp_time=2 * US, memory_efficiency=0.5) == pytest.approx(
-        (12 + 12 * 6 / 18) * US, rel=1e-12
-    )
+    for efficiency, expected in ((1.0, 9), (0.5, 12 + 12 * 6 / 18)):
+        found = seconds(work, ramp_time=2 * US, memory_efficiency=efficiency)
+        assert found == pytest.approx(expected * US, rel=1e-12)
 
 
 def test_a_ramp_comes_before_the_walk_and_leaves_arithmetic_alone():
@@ -94,9 +94,8 @@ def test_kernels_are_launched_one_after_another():
 
 def test_messages_wait_for_hops_and_bytes():
     link, network = GPU.link, GPU.network
-    work = Work(
-        link_bytes=1e6, collectives=2.0, link_hops=14.0, network_bytes=3e6, network_hops=6.0
-    )
+    between = {"network_bytes": 3e6, "network_hops": 6.0}
+    work = Work(link_bytes=1e6, collectives=2.0, link_hops=14.0, **between)
     in_node = 2 * link.collective_latency + 14 * link.hop_latency
     in_node += 1e6 / (link.peak_bytes_per_s * link.efficiency)
     between = 6 * network.hop_latency + 3e6 / network.peak_bytes_per_s
@@ -125,9 +124,8 @@ def test_a_spread_of_popularity_has_the_moments_of_such_popularities(monkeypatch
 def test_prefill_of_the_others_while_each_makes_its_tokens():
     """Of 101 requests the other hundred prefill 0.1 s each while one makes a thousand tokens."""
     deployment, _ = deploy(target="qwen3-8b", hardware="h200")
-    points = {"batch_size": np.array([101.0, 1.0]), "output_length": np.array(1000.0)}
-    points["prompt_length"] = np.array(8192.0)
-    carried = carried_prefill(deployment, points, 0.1)
+    lengths = {"output_length": np.array(1000.0), "prompt_length": np.array(8192.0)}
+    carried = carried_prefill(deployment, {"batch_size": np.array([101.0, 1.0]), **lengths}, 0.1)
     np.testing.assert_allclose(carried, [0.01, 0.0], rtol=1e-12)
 
 
@@ -142,11 +140,6 @@ def test_in_lockstep_a_request_meets_the_prompts_after_its_own_step(prompt, at_o
         read += at_once
         met += [16 - read] * at_once
     assert float(carried_prefill(deployment, given, 100.0)) == pytest.approx(np.mean(met))
-
-
-def test_at_the_ridge_point_the_data_sheet_takes_the_eighth_root_of_two():
-    work = Work(flop=5e9, weight_bytes=5e6)
-    assert seconds(work) == pytest.approx(5 * 2**0.125 * US, rel=1e-12)
 
 
 def test_typical_all_reduces_are_assumed_only_where_matrices_are_cut():

@@ -14,10 +14,8 @@ there in 8 bits and back in 16; H800, 400 Gb/s a GPU (DeepEP's README, low-laten
 def spread(ranks, exchange, hardware="h800_sxm", **options):
     """DeepSeek-V3 with whole experts on so many GPUs, 128 requests each."""
     engine = load_engine("ideal").with_changes("engine", {"exchange": exchange})
-    options = {"batch_size": 128 * ranks, "tensor_parallel": 1} | options
-    return specmodel.decode(
-        target="deepseek-v3", hardware=hardware, engine=engine, expert_parallel=ranks, **options
-    )
+    options = {"batch_size": 128 * ranks, "tensor_parallel": 1, "expert_parallel": ranks} | options
+    return specmodel.decode("deepseek-v3", hardware, engine=engine, **options)
 
 
 def sent(plain):
@@ -34,8 +32,9 @@ def test_copies_over_a_network_take_what_deepep_published(ranks, there, back):
 
 def test_inside_a_node_copies_wait_for_the_link_alone():
     """DeepEP published 191 us on eight H800, whose link nobody has timed for us."""
-    assert sent(spread(8, "copies")) == pytest.approx(191e-6, rel=0.25)
-    work = spread(8, "copies").times.forward.work().components["all_to_all"]
+    plain = spread(8, "copies")
+    assert sent(plain) == pytest.approx(191e-6, rel=0.25)
+    work = plain.times.forward.work().components["all_to_all"]
     assert not work.network_bytes
     rows = 128 * 58 * 8 * 7168 * (1 + 4 / 128 + 2)
     assert work.link_bytes == pytest.approx(rows * 7 / 8, rel=1e-12)
@@ -43,16 +42,13 @@ def test_inside_a_node_copies_wait_for_the_link_alone():
 
 def test_a_gpu_gets_a_token_once_or_once_for_each_of_its_experts():
     """A token of DeepSeek-V3 takes 4 of 8 groups, each on a GPU, and 8 copies."""
-    ranks, copies = (
-        spread(8, name).times.forward.work().components["all_to_all"].link_bytes
-        for name in ("ranks", "copies")
-    )
+    works = [spread(8, name).times.forward.work() for name in ("ranks", "copies")]
+    ranks, copies = (work.components["all_to_all"].link_bytes for work in works)
     assert copies / ranks == pytest.approx(8 / 4 * (3 + 4 / 128) / 3, rel=1e-12)
 
 
 def test_engines_do_as_their_code_unless_told():
-    assert engine_code("vllm").exchange == "gather"
-    assert engine_code("sglang").exchange == "copies"
+    assert (engine_code("vllm").exchange, engine_code("sglang").exchange) == ("gather", "copies")
     where = {"target": "deepseek-v3", "hardware": "h200_sxm", "expert_parallel": 8}
     for stack, name in (("vllm", "gather_scatter"), ("sglang", "all_to_all")):
         plain = specmodel.decode(**where, batch_size=64, stack=stack)

@@ -1,26 +1,17 @@
 """The fewest GPUs that hold a deployment: by its own memory, and what is said where none do."""
 
-import pytest
 from msgspec.structs import replace
 from printed import refused
-from rows import cases, values_of
+from rows import cases, each_listed, values_of
 
-from specmodel import InputError, deploy, predict
+from specmodel import deploy, predict
 from specmodel.core.cost import MemoryUse
 from specmodel.core.cost.layouts import HELD, layout_of, smallest_layout
 
 REQUESTS, TOKENS = HELD
 
-CASES = [
-    ("llama-3.1-8b", "h200_sxm", 1),
-    ("mixtral-8x7b", "h100_sxm", 2),
-    ("qwen3-235b-a22b", "h100_sxm", 8),
-    ("deepseek-r1", "h100_sxm", 16),
-    ("qwen3.5-397b-a17b", "h200_sxm", 8),
-]
 
-
-@pytest.mark.parametrize(("target", "hardware", "count"), CASES)
+@each_listed
 def test_the_fewest_that_hold_it_are_taken(target, hardware, count):
     """It fits, and on half as many it does not."""
     deployment = deploy(target=target, hardware=hardware, drafter="ngram")[0]
@@ -32,20 +23,14 @@ def test_the_fewest_that_hold_it_are_taken(target, hardware, count):
         assert MemoryUse(fewer, TOKENS, 4).max_batch_size < REQUESTS
 
 
-def test_it_does_not_depend_on_the_layout_that_is_there():
-    names = {"target": "mixtral-8x7b", "hardware": "h100_sxm"}
-    assert smallest_layout(deploy(**names, tensor_parallel=8)[0]) == {"tensor_parallel": 2}
-
-
 def test_nodes_have_a_replica_each_and_experts_over_all():
+    """It does not depend on the layout that is there; degrees that do not cut are passed over."""
+    small = deploy(target="mixtral-8x7b", hardware="h100_sxm", tensor_parallel=8)[0]
+    assert smallest_layout(small) == {"tensor_parallel": 2}
+    refused("tensor_parallel: got 3; expected .*evenly", layout_of, small, 3)
     deployment = deploy(target="deepseek-r1", hardware="h100_sxm")[0]
     expected = {"tensor_parallel": 8, "data_parallel": 2, "expert_parallel": 16}
     assert smallest_layout(deployment) == layout_of(deployment, 16) == expected
-
-
-def test_degrees_that_do_not_cut_a_model_are_passed_over():
-    with pytest.raises(InputError, match=r"tensor_parallel: got 3; expected .*evenly"):
-        layout_of(deploy(target="mixtral-8x7b", hardware="h100_sxm")[0], 3)
 
 
 @cases("target hardware count", ("qwen3-235b-a22b", "t4", 31), ("deepseek-r1", "gb10", 7))
@@ -57,18 +42,12 @@ def test_what_no_layout_holds_says_how_many_would_do(target, hardware, count):
     assert (count - 1) * one.capacity_bytes < needed <= count * one.capacity_bytes
 
 
-@cases(
-    "asked count",
-    ({"batch_size": 1, "context_length": 512}, 1),
-    ({"batch_size": [1, 64], "context_length": 8192}, 4),
-    ({}, 4),
-)
+@each_listed
 def test_gpus_hold_what_was_asked(asked, count):
     """One card for one request; several are counted where they share a slow link."""
     words = {"drafter": "mtp", "weight_dtype": "int4_g32", "acceptance": 0.7, "draft_length": 2}
     p = predict("qwen3.8-27b", "rtx_3090", **words, **asked)
-    assert p.deployment.layout.num_gpus == count
-    assert ("link" in p.assumptions) == (count > 1)
+    assert (p.deployment.layout.num_gpus, "link" in p.assumptions) == (count, count > 1)
 
 
 @cases("target hardware checkpoint", *values_of("engines.txt", "checkpoints that fit"))

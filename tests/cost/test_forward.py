@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 from one_by_one import pass_time
 from printed import refused
+from rows import cases
 from strategies import architectures, hardware, layouts, pass_of, with_windows
 
 from specmodel import load_architecture
@@ -44,70 +45,42 @@ def test_dense_pass_reads_every_active_weight_once():
 
 def test_moe_pass_reads_the_union():
     work = work_of("mixtral-8x7b", batch_size=4, tokens_per_sequence=3, routing_correlation=0.0)
-    one_expert = 3 * 4096 * 14336 * 2
+    part, expert = work.components["routed_experts"], 3 * 4096 * 14336 * 2
     union = 8 * (1 - 0.75**12)
-    assert work.components["routed_experts"].weight_bytes == pytest.approx(
-        32 * union * one_expert, rel=1e-12
-    )
-    assert work.components["routed_experts"].flop == pytest.approx(
-        32 * 12 * 2 * one_expert, rel=1e-12
-    )
+    assert part.weight_bytes == pytest.approx(32 * union * expert, rel=1e-12)
+    assert part.flop == pytest.approx(32 * 12 * 2 * expert, rel=1e-12)
     assert work.active_experts == pytest.approx(union, rel=1e-12)
-
-
-def test_causal_attention_counts_each_pair_once():
-    work = work_of("llama-3.1-8b", tokens_per_sequence=4, context_length=10)
-    assert work.components["attention_core"].flop == 32 * 4 * 32 * 128 * (11 + 12 + 13 + 14)
 
 
 @pytest.mark.parametrize("context", [0, 3, 7, 8, 30])
 def test_sliding_window_counts_what_each_query_sees(context):
     model = with_windows(load_architecture("llama-3.1-8b"), 8, 32)
     q = 5
-    part = work_of(model, tokens_per_sequence=q, context_length=context).components[
-        "attention_core"
-    ]
+    work = work_of(model, tokens_per_sequence=q, context_length=context)
+    part = work.components["attention_core"]
     seen = [set(range(max(0, last - 7), last + 1)) for last in range(context, context + q)]
     assert part.flop == 32 * 4 * 32 * 128 * sum(map(len, seen))
     assert part.cache_bytes == 32 * (len(set().union(*seen)) + q) * 2 * 8 * 128 * 2
 
 
-@given(
-    architectures(),
-    hardware(),
-    st.floats(1, 1e9),
-    st.floats(1, 64),
-    st.floats(0, 1e6),
-    st.floats(0, 1),
-    st.floats(0, 1),
-    st.floats(0, 2),
-    st.data(),
-)
-def test_time_is_continuous_and_monotone(
-    model, gpu, batch, tokens, context, correlation, share, exponent, data
-):
+MOST = {"batch_size": (1, 1e9), "tokens_per_sequence": (1, 64), "context_length": (0, 1e6)}
+MOST |= {"routing_correlation": (0, 1), "speculating_share": (0, 1)}
+POINTS = st.fixed_dictionaries({name: st.floats(*ends) for name, ends in MOST.items()})
+
+
+@given(architectures(), hardware(), POINTS, st.floats(0, 2), st.data())
+def test_time_is_continuous_and_monotone(model, gpu, point, exponent, data):
     """0.1 % more work never changes time by more than 1 %, and never the wrong way."""
     popularity = None
     if model.is_moe:
         popularity = zipf_popularity(model.num_experts, model.experts_per_token, exponent)
-    point = {
-        "layout": data.draw(layouts(model)),
-        "popularity": data.draw(st.sampled_from([None, popularity])), "batch_size": batch,
-        "tokens_per_sequence": tokens, "context_length": context,
-        "routing_correlation": correlation, "speculating_share": share,
-    }  # fmt: skip
+    point |= {"popularity": data.draw(st.sampled_from([None, popularity]))}
+    point |= {"layout": data.draw(layouts(model))}
     here = seconds(model, gpu, **point)
     assert 0 < here < np.inf
     for name in ("batch_size", "tokens_per_sequence", "context_length"):
         more = seconds(model, gpu, **(point | {name: point[name] * 1.001}))
         assert here * (1 - 1e-12) <= more <= here * 1.01, name
-
-
-def test_plain_and_speculating_sequences_mix_linearly_in_tokens():
-    half = work_of("llama-3.1-8b", batch_size=2, tokens_per_sequence=5, speculating_share=0.5)
-    one, five = (work_of("llama-3.1-8b", tokens_per_sequence=q) for q in (1, 5))
-    for field in ("flop", "cache_bytes", "activation_bytes"):
-        assert total(half, field) == pytest.approx(total(one, field) + total(five, field))
 
 
 def test_tensor_parallel_cuts_the_work_and_adds_communication():
@@ -119,8 +92,7 @@ def test_tensor_parallel_cuts_the_work_and_adds_communication():
     # two reductions a layer and one of the embedding; half of the logits are gathered
     messages = half.components["all_reduce"]
     assert (messages.reductions, messages.ranks, messages.collectives) == (57, 2, 1)
-    assert messages.reduced_bytes == 57 * 3584 * 2
-    assert messages.link_bytes == 151936 * 2 / 2
+    assert (messages.reduced_bytes, messages.link_bytes) == (57 * 3584 * 2, 151936 * 2 / 2)
 
 
 def test_key_value_heads_are_replicated_beyond_their_number():
@@ -135,26 +107,18 @@ def test_tensor_parallel_must_divide_the_heads(degree):
     refused("tensor_parallel: got", work_of, "qwen2-57b-a14b", layout=Layout(degree))
 
 
-def mla_core(tokens, **changes):
-    """Arithmetic and cache bytes of DeepSeek-V3's attention core, one sequence, long context."""
-    work = work_of("deepseek-v3", tokens_per_sequence=tokens, context_length=100_000, **changes)
-    part = work.components["attention_core"]
-    return float(part.flop), float(part.cache_bytes)
+@cases("gpus tokens intensity", (1, 1, 242), (1, 4, 967), (8, 1, 242 / 8))
+def test_latent_attention_by_hand(gpus, tokens, intensity):
+    """Absorbed MLA: 2 heads (2 kv_lora + rope) FLOP a query and entry, kv_lora + rope elements.
 
-
-def test_latent_attention_by_hand():
-    """Absorbed MLA: 2 heads (2 kv_lora + rope) FLOP a query and entry, kv_lora + rope elements."""
-    flop, cache_bytes = mla_core(1)
-    assert flop == 61 * 2 * 128 * (2 * 512 + 64) * 100_001
-    assert cache_bytes == 61 * (100_001 + 1) * (512 + 64) * 2
-    assert flop / cache_bytes == pytest.approx(242, rel=0.005)
-    assert np.divide(*mla_core(4)) == pytest.approx(967, rel=0.005)
-
-
-def test_latents_are_on_every_rank():
-    (flop, cache_bytes), (cut_flop, same_bytes) = mla_core(1), mla_core(1, layout=Layout(8))
-    assert cut_flop == flop / 8
-    assert same_bytes == cache_bytes
+    Heads are cut over GPUs; latents are on every rank.
+    """
+    point = {"tokens_per_sequence": tokens, "context_length": 100_000, "layout": Layout(gpus)}
+    part = work_of("deepseek-v3", **point).components["attention_core"]
+    pairs = sum(range(100_001, 100_001 + tokens))
+    assert part.flop == 61 * 2 * 128 / gpus * (2 * 512 + 64) * pairs
+    assert part.cache_bytes == 61 * (100_000 + 2 * tokens) * (512 + 64) * 2
+    assert part.flop / part.cache_bytes == pytest.approx(intensity, rel=0.005)
 
 
 def test_each_group_of_weights_has_its_dtype():

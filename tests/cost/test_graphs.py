@@ -5,15 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from printed import refused
 from rows import each_row, values_of
 
 from specmodel import decode, deploy, load_engine, predict
 from specmodel.core.cost import step_times
 
-POINT = {
-    "target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h200_sxm", "engine": "vllm",
-    "acceptance": 0.7,
-}  # fmt: skip
+POINT = {"target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h200_sxm"}
+POINT |= {"engine": "vllm", "acceptance": 0.7}
 
 
 def predicted(**changes):
@@ -33,23 +32,19 @@ def limit_of(engine, hardware, gpus):
 @each_row(("engine", "hardware", "gpus", "count", "unit"), values_of("engines.txt", "graphs"))
 def test_defaults_are_those_of_the_engines(engine, hardware, gpus, count, unit):
     limit = limit_of(engine, hardware, gpus)
-    assert (limit.count, limit.unit) == (count, unit)
-    assert limit.default_of == load_engine(engine).name
+    assert (limit.count, limit.unit, limit.default_of) == (count, unit, load_engine(engine).name)
     name = f"{limit.default_of} (own runs)"
     own = load_engine(engine).with_changes("engine", {"name": name})
     assert limit_of(own, hardware, gpus) == limit
 
 
-def test_a_processor_has_none():
+def test_a_processor_has_none_and_other_engines_have_none_that_is_known():
+    for engine in ("ideal", "tensorrt-llm", "vllm-moesd-2025"):
+        assert limit_of(engine, "h100_sxm", 1) is None
     cpu = Path(__file__).parents[2] / "calibration/results/intel_xeon_2_threads/cpu.toml"
     found = predicted(hardware=cpu, drafter="ngram", batch_size=512)
     assert found.deployment.graph_limit is None
     assert not any("graph" in note.kind for note in found.notes)
-
-
-@pytest.mark.parametrize("engine", ["ideal", "tensorrt-llm", "vllm-moesd-2025"])
-def test_other_engines_have_no_known_limit(engine):
-    assert limit_of(engine, "h100_sxm", 1) is None
 
 
 def test_beyond_it_the_host_launches_each_kernel():
@@ -77,8 +72,8 @@ def test_an_all_reduce_outside_graphs_is_launched_as_three_kernels():
 @pytest.mark.parametrize("engine", ["vllm-0.24", "vllm-0.30", "vllm-0.33"])
 def test_a_drafter_is_eager_or_not_as_told(engine):
     def launched(**told):
-        own, _ = deploy(target="qwen3-14b", drafter="qwen3-0.6b", hardware="h200_sxm",
-                        engine=engine, **told)  # fmt: skip
+        where = {"target": "qwen3-14b", "drafter": "qwen3-0.6b", "hardware": "h200_sxm"}
+        own, _ = deploy(**where, engine=engine, **told)
         point = {"batch_size": 1, "draft_length": 3, "verify_tokens": 4, "context_length": 99}
         return float(step_times(own, **point).draft_passes[1].each.launch_time)
 
@@ -129,12 +124,10 @@ def test_a_larger_limit_is_a_field_of_the_engine_or_an_argument():
     assert lifted > 1.35 * predicted(**point).speedup
 
 
-@pytest.mark.parametrize(("field", "value"), [
-    ("graph_limit", -1), ("graph_limit", 2.5), ("graphs", "trtllm"), ("eager_kernel_time", -1),
-])  # fmt: skip
-def test_what_is_no_limit_is_refused_by_name(field, value):
-    with pytest.raises(ValueError, match=field):
-        load_engine("vllm").with_changes("engine", {field: value})
+def test_what_is_no_limit_is_refused_by_name():
+    limits = ("graph_limit", -1), ("graph_limit", 2.5), ("graphs", "trtllm")
+    for field, value in (*limits, ("eager_kernel_time", -1)):
+        refused(field, load_engine("vllm").with_changes, "engine", {field: value})
 
 
 def test_sizes_are_rounded_to_whole_drafts_and_padded_to_the_next():
@@ -175,12 +168,7 @@ def test_where_graphs_of_earlier_versions_ended_is_told():
 
 
 def test_a_version_that_nobody_read_is_that_of_the_nearest_and_said():
-    told = {
-        version: deploy(target="mixtral-8x7b", hardware="gb200", engine=f"vllm-{version}")[1].get(
-            "engine_version"
-        )
-        for version in ("0.99", "0.10", "0.24", "0.33.1")
-    }
-    assert told["0.99"] == "vLLM 0.99 as 0.33, the nearest read"
-    assert told["0.10"] == "vLLM 0.10 as 0.14, the nearest read"
-    assert told["0.24"] is told["0.33.1"] is None
+    for version, as_read in (("0.99", "0.33"), ("0.10", "0.14"), ("0.24", ""), ("0.33.1", "")):
+        _, told = deploy(target="mixtral-8x7b", hardware="gb200", engine=f"vllm-{version}")
+        expected = f"vLLM {version} as {as_read}, the nearest read" if as_read else None
+        assert told.get("engine_version") == expected

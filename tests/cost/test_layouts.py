@@ -62,8 +62,7 @@ def test_cut_experts_share_the_arithmetic_evenly(cut, replicas):
     eight = work_of("qwen3-30b-a3b", spread_over(cut, replicas, 1)).components[ROUTED]
     assert 8 * eight.flop == pytest.approx(one.flop, rel=1e-12)
     assert 8 * eight.weight_bytes == pytest.approx(one.weight_bytes, rel=1e-12)
-    assert eight.width == 768 / 8
-    assert eight.groups == one.groups
+    assert (eight.width, eight.groups) == (768 / 8, one.groups)
 
 
 def test_every_group_is_the_busiest_if_every_token_uses_all_experts():
@@ -135,8 +134,7 @@ def test_gathering_sends_as_much_in_the_ways_of_both_engines(cut, replicas):
     a_layer = (cut - 1) / cut * tokens / replicas + (n - 1) / n * tokens
     around = 2 * (cut - 1) / cut * tokens / replicas  # after the embedding
     logits = (cut - 1) / cut * tokens / replicas * 151936 * 2
-    expected = (48 * 2 * a_layer + around) * row + logits
-    summed = parts["all_reduce"]
+    expected, summed = (48 * 2 * a_layer + around) * row + logits, parts["all_reduce"]
     assert summed.ranks == cut
     sent = parts["gather_scatter"].link_bytes + summed.link_bytes
     sent += 2 * (cut - 1) / cut * summed.reduced_bytes
@@ -209,13 +207,12 @@ def test_replicas_prefill_side_by_side_and_share_the_experts():
 
 @pytest.mark.parametrize("drafter", ["mtp", "ngram"])
 def test_dtypes_of_parts_are_those_of_a_what_if(drafter):
-    base = {"target": "deepseek-v3", "hardware": "h200_sxm", "drafter": drafter}
-    base |= {"tensor_parallel": 8}
+    base = {"target": "deepseek-v3", "hardware": "h200_sxm", "tensor_parallel": 8}
+    base |= {"drafter": drafter}
     plain, _ = deploy(**base)
-    given, assumed = deploy(**base, attention_dtype="bf16", mtp_dtype="bf16")
-    assert given.target == plain.target.with_changes(
-        "target", {"attention_dtype": "bf16", "mtp_dtype": "bf16"}
-    )
+    dtypes = {"attention_dtype": "bf16", "mtp_dtype": "bf16"}
+    given, assumed = deploy(**base, **dtypes)
+    assert given.target == plain.target.with_changes("target", dtypes)
     assert "attention_dtype" not in assumed
     layout = given.layout
     mixers = given.target.mixers.items()

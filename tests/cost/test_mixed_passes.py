@@ -11,20 +11,16 @@ from specmodel.core.cost import pass_work
 from specmodel.core.layers import Layout, Work, sequence_group
 
 DECODE = {"batch_size": 6, "tokens_per_sequence": 4, "context_length": 3000}
-CHUNK = {
-    "batch_size": 1, "tokens_per_sequence": 500, "context_length": 700, "logits_per_sequence": 1,
-}  # fmt: skip
+CHUNK = {"batch_size": 1, "tokens_per_sequence": 500, "context_length": 700}
+CHUNK |= {"logits_per_sequence": 1}
 
 
 def mixed_and_apart(name, layout=None):
     """One pass of both groups, and a pass of each."""
     decode, chunk = sequence_group(**DECODE), sequence_group(**CHUNK)
     model, layout = load_architecture(name), layout or Layout()
-    mixed, *apart = (
-        pass_work(model, groups, layout=layout, routing_correlation=0.2)
-        for groups in ([decode, chunk], decode, chunk)
-    )
-    return mixed, *apart
+    how = {"layout": layout, "routing_correlation": 0.2}
+    return [pass_work(model, groups, **how) for groups in ([decode, chunk], decode, chunk)]
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt-oss-20b", "deepseek-v3", "qwen2-57b-a14b"])
@@ -49,8 +45,7 @@ def test_attention_of_two_groups_by_hand():
     core, prompt = components["attention_core"], components["prompt_attention"]
     decode = 6 * sum(range(3001, 3005))
     chunk = sum(range(701, 1201))
-    assert core.flop == 32 * 4 * 32 * 128 * decode
-    assert prompt.flop == 32 * 4 * 32 * 128 * chunk
+    assert (core.flop, prompt.flop) == (32 * 4 * 32 * 128 * decode, 32 * 4 * 32 * 128 * chunk)
     assert core.cache_bytes == 6 * (3004 + 4) * 32 * 2 * 8 * 128 * 2  # read, and written
     assert prompt.cache_bytes == (1200 + 500) * 32 * 2 * 8 * 128 * 2
 
@@ -72,7 +67,7 @@ def test_a_share_that_speculates_is_as_two_groups_but_for_the_union():
     groups = [sequence_group(**three), sequence_group(**three | {"tokens_per_sequence": 1})]
     one, two = (pass_work(model, sequences).components for sequences in (share, groups))
     for component, work in one.items():
-        for field in ("flop", "cache_bytes"):
+        for field in ("flop", "cache_bytes", "activation_bytes"):
             expected = pytest.approx(getattr(two[component], field), rel=1e-12)
             assert getattr(work, field) == expected, (component, field)
 
@@ -93,10 +88,8 @@ def test_union_of_a_mixture_against_monte_carlo(exponent, correlation):
         chance = rng.beta(p * (1 - c) / c, (1 - p) * (1 - c) / c, (batch_size, trials, E))
         used |= (rng.random((batch_size, trials, E)) < 1 - (1 - chance) ** tokens).any(axis=0)
     distinct = used.sum(axis=1)
-    sequences = [
-        sequence_group(batch_size=batch_size, tokens_per_sequence=tokens)
-        for tokens, batch_size in groups.items()
-    ]
+    alike = [{"batch_size": B, "tokens_per_sequence": tokens} for tokens, B in groups.items()]
+    sequences = [sequence_group(**point) for point in alike]
     work = pass_work(model, sequences, routing_correlation=c, popularity=popularity)
     assert abs(distinct.mean() - work.active_experts) < 4 * distinct.std() / np.sqrt(trials)
 

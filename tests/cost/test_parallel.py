@@ -7,18 +7,10 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 from printed import refused
-from rows import cases, each_row, faults, one_case, values_of
+from rows import cases, each_row, faults, listed, one_case, values_of
 from strategies import pass_of
 
-from specmodel import (
-    InputError,
-    decode,
-    deploy,
-    load_architecture,
-    load_engine,
-    load_hardware,
-    predict,
-)
+from specmodel import decode, deploy, load_architecture, load_engine, load_hardware, predict
 from specmodel.core.algebra import experts
 from specmodel.core.algebra.acceptance import proposals
 from specmodel.core.algebra.collectives import all_reduce_time
@@ -130,8 +122,7 @@ def test_all_to_all_sends_a_copy_to_each_rank_of_the_top_k():
     chance = 1 - math.comb(112, 8) / math.comb(128, 8)
     tokens = 64 / 8 * 4
     expected = 48 * tokens * 7 * chance * 2048 * (2 + 2)
-    assert sent.link_bytes == pytest.approx(expected, rel=1e-12)
-    assert sent.network_bytes == 0
+    assert (sent.link_bytes, sent.network_bytes) == (pytest.approx(expected, rel=1e-12), 0)
     two_nodes = work_of("qwen3-30b-a3b", Layout(1, 16)).components["all_to_all"]
     assert two_nodes.network_bytes == pytest.approx(two_nodes.link_bytes * 8 / 7, rel=1e-12)
     one_other = work_of("qwen3-30b-a3b", Layout(1, 2)).components["all_to_all"]
@@ -140,11 +131,9 @@ def test_all_to_all_sends_a_copy_to_each_rank_of_the_top_k():
 
 @cases(
     "name layout",
-    ("deepseek-v3", Layout(8)),
-    ("llama-3.1-70b", Layout(32)),
-    ("qwen3-30b-a3b", Layout(1, 8)),
+    ("deepseek-v3", Layout(8)), ("llama-3.1-70b", Layout(32)), ("qwen3-30b-a3b", Layout(1, 8)),
     ("opt-350m", Layout(1)),
-)
+)  # fmt: skip
 def test_memory_holds_what_a_saturated_pass_reads(name, layout):
     """Every weight is read once by a large pass, but for the input embedding and its positions.
 
@@ -155,16 +144,10 @@ def test_memory_holds_what_a_saturated_pass_reads(name, layout):
     read = sum(float(np.asarray(part.weight_bytes)) for part in work.components.values())
     unread = (model.outer_parameters - model.head_parameters) / layout.tensor_parallel
     held = model.weight_bytes(layout)
-    own = BYTES_PER_ELEMENT[model.weight_dtype]
-    for_prompts = (
-        (own < 2)
-        * own
-        * sum(
-            count * mixer.weights_of_latents(layout.tensor_parallel)
-            for mixer, count in model.mixers.items()
-            if isinstance(mixer, LatentAttention)
-        )
-    )
+    size, cut = BYTES_PER_ELEMENT[model.weight_dtype], layout.tensor_parallel
+    latent = [pair for pair in model.mixers.items() if isinstance(pair[0], LatentAttention)]
+    latents = sum(count * mixer.weights_of_latents(cut) for mixer, count in latent)
+    for_prompts = size * latents if size < 2 else 0
     assert held == pytest.approx(read + 2 * unread + for_prompts, rel=1e-9)
 
 
@@ -187,10 +170,8 @@ def test_fullest_replica_decides_the_largest_batch():
     assert (p.max_batch_size % 16 == 0).all()
 
 
-ALL_REDUCED = {
-    "target": "llama-3.1-70b", "drafter": "ngram", "tensor_parallel": 8,
-    "draft_length": 1, "acceptance": 0.8, "context_length": 1000,
-}  # fmt: skip
+ALL_REDUCED = {"target": "llama-3.1-70b", "drafter": "ngram", "tensor_parallel": 8}
+ALL_REDUCED |= {"draft_length": 1, "acceptance": 0.8, "context_length": 1000}
 REDUCTIONS = 2 * 80 + 1
 
 
@@ -217,8 +198,7 @@ def test_all_reduces_take_the_fit_of_their_stack(stack, taken):
     fit = link.all_reduce[taken]
     times = predict(**ALL_REDUCED, hardware=hardware, stack=stack, batch_size=[4, 4096]).times
     small, large = times.forward.components["all_reduce"].link_time
-    size = 4 * 8192 * 2
-    one = fit.one_shot_latency + 7 * fit.one_shot_hop_latency
+    size, one = 4 * 8192 * 2, fit.one_shot_latency + 7 * fit.one_shot_hop_latency
     one += 7 * size / (fit.one_shot_efficiency * rate)
     two = fit.two_shot_latency + 7 * fit.two_shot_hop_latency
     two += 4**fit.contention * 1.75 * 1024 * size / (fit.two_shot_efficiency * rate)
@@ -228,19 +208,14 @@ def test_all_reduces_take_the_fit_of_their_stack(stack, taken):
     assert large == pytest.approx(REDUCTIONS * two + gather + 4096 * per_token, rel=1e-9)
 
 
-@one_case(
-    "name layers heads entry sizes",
-    ("deepseek-v3", 61, 128, 576, (576, 512)),
-    ("qwen3-235b-a22b", 94, 64, 256, (128, 128)),  # 4 key-value heads: a pair has the same one
-)
+@listed
 @each_row("n", [1, 2, 8])
 def test_gpus_that_share_a_cache_read_and_send_their_parts(name, layers, heads, entry, sizes, n):
     """64 sequences of 1,000 entries verify four tokens, on eight GPUs."""
     if n not in load_architecture(name).token_cuts(8):
         return
     alone, shared = (work_of(name, Layout(8, decode_context_parallel=i)).components for i in (1, n))
-    core = shared["attention_core"]
-    read_and_written = 64 * (1004 + 4)
+    core, read_and_written = shared["attention_core"], 64 * (1004 + 4)
     assert core.cache_bytes == pytest.approx(read_and_written * layers * entry * 2 / n, rel=1e-12)
     assert core.flop == alone["attention_core"].flop  # n times the heads, a part of the entries
     assert core.rows == n * alone["attention_core"].rows
@@ -270,15 +245,9 @@ def test_prompts_gather_the_latents_of_their_context():
 def test_tokens_of_grouped_heads_are_cut_as_vllm_checks(name, tensor):
     """As `verify_with_parallel_config` of vLLM 0.33, of numbers that the model's card has."""
     heads, kv_heads = {"qwen3-235b-a22b": (64, 4), "qwen3.5-397b-a17b": (32, 2)}.get(name, (32, 8))
-    allowed = [
-        n
-        for n in range(2, tensor + 1)
-        if tensor > kv_heads
-        and n <= tensor // kv_heads
-        and heads // kv_heads % n == 0
-        and tensor % n == 0
-    ]
-    assert load_architecture(name).token_cuts(tensor) == [1, *allowed]
+    most = tensor // kv_heads if tensor > kv_heads else 1
+    even = [n for n in range(2, most + 1) if not heads // kv_heads % n and not tensor % n]
+    assert load_architecture(name).token_cuts(tensor) == [1, *even]
 
 
 def test_latents_are_shared_and_recurrent_states_stay_on_each_gpu():
@@ -286,9 +255,8 @@ def test_latents_are_shared_and_recurrent_states_stay_on_each_gpu():
     held = []
     for n in (1, 8):
         cut = {"tensor_parallel": 8, "decode_context_parallel": n, "drafter": "ngram"}
-        deployment, _ = deploy(
-            target="kimi-k3", hardware="b300", engine="ideal", stack="datasheet", **cut
-        )
+        where = {"target": "kimi-k3", "hardware": "b300", "engine": "ideal", "stack": "datasheet"}
+        deployment, _ = deploy(**where, **cut)
         held.append(MemoryUse(deployment, 32_768 - 4, 4).bytes_per_request)
     latents = 24 * 32_768 * 576 * 2
     assert held[0] - held[1] == pytest.approx(latents * 7 / 8, rel=1e-12)
@@ -303,7 +271,7 @@ def test_tokens_that_a_cache_holds_are_those_of_a_published_log():
         assert 46.80 * 2**30 / each == pytest.approx(tokens, rel=1e-4)
 
 
-def test_heads_that_cannot_share_a_cache_keep_it_whole():
+def test_draft_heads_that_cannot_share_a_cache_keep_it_whole():
     """A head of latents shares as its target does; one with a key-value head on each GPU cannot."""
     cut = {"tensor_parallel": 8, "decode_context_parallel": 8}
     for drafter, n in (("mtp", 8), ("eagle3", 1), ("ngram", 8)):
@@ -319,25 +287,19 @@ def test_what_does_not_fit_is_refused(target, changes, argument):
 
 def test_hardware_without_a_link_stays_alone():
     alone = load_hardware("h200_sxm").with_changes("hardware", {"link": None, "network": None})
-    with pytest.raises(InputError, match=r"^tensor_parallel: got 2; expected 1"):
-        deploy(target="mixtral-8x7b", drafter="ngram", hardware=alone, tensor_parallel=2)
-    deployment, _ = deploy(target="mixtral-8x7b", drafter="ngram", hardware=alone)
-    with pytest.raises(InputError, match=r"^draft_tensor_parallel: got 2"):
-        replace(deployment, draft_tensor_parallel=2)
+    where = {"target": "mixtral-8x7b", "drafter": "ngram", "hardware": alone}
+    refused("^tensor_parallel: got 2; expected 1", deploy, **where, tensor_parallel=2)
+    refused("^draft_tensor_parallel: got 2", replace, deploy(**where)[0], draft_tensor_parallel=2)
 
 
-@each_row(
-    ("engine", "target", "hardware", "gpus", "limit"), values_of("engines.txt", "fused norms")
-)
+@one_case("engine target hardware gpus limit", *values_of("engines.txt", "fused norms"))
 def test_norms_in_all_reduces_launch_nothing_up_to_a_limit(engine, target, hardware, gpus, limit):
     where = {"target": target, "hardware": hardware, "tensor_parallel": gpus}
     sizes = np.array([1, 64, 300, 700, 3000, 5000])
     plain = load_engine(engine)
     engines = plain, replace(plain, fuses_norms=False)
-    own, others = (
-        decode(**where, engine=e, batch_size=sizes).times.forward.work().components["norms"]
-        for e in engines
-    )
+    both = (decode(**where, engine=each, batch_size=sizes).times.forward for each in engines)
+    own, others = (forward.work().components["norms"] for forward in both)
     model = load_architecture(target)
     shares = np.clip(2 - sizes / limit, 0, 1) if limit else 0.0 * sizes
     assert model.num_norms == 2 * model.num_layers + 1  # one behind each all-reduce
@@ -362,10 +324,8 @@ def test_norms_over_all_heads_sum_squares_over_gpus():
     groups = as_table(model)["layers"]
     plain = [g | {"mixer": g["mixer"] | {"norms_all_heads": False}} for g in groups]
     by_heads = model.with_changes("m", {"layers": plain})
-    own, others = (
-        pass_of(m, batch_size=3, layout=Layout(4)).components["all_reduce"]
-        for m in (model, by_heads)
-    )
+    works = [pass_of(each, batch_size=3, layout=Layout(4)) for each in (model, by_heads)]
+    own, others = (work.components["all_reduce"] for work in works)
     assert own.reductions - others.reductions == 62
     assert own.reduced_bytes - others.reduced_bytes == 3 * 62 * 8
 

@@ -25,9 +25,8 @@ def test_a_program_takes_as_long_as_its_components(name):
         batch_size=batch, tokens_per_sequence=4.0, context_length=context,
         speculating_share=0.5, speculating_chance=0.9,
     )  # fmt: skip
-    prompt = sequence_group(
-        batch_size=1, tokens_per_sequence=[700, 200, 3000], logits_per_sequence=1
-    )
+    prompts = {"tokens_per_sequence": [700, 200, 3000], "logits_per_sequence": 1}
+    prompt = sequence_group(batch_size=1, **prompts)
     for sequences in (decoding, verifying, prompt, [verifying, prompt]):
         found = target_pass(deployment, sequences)
         overheads = deployment.engine_seconds
@@ -46,17 +45,13 @@ def test_a_program_takes_as_long_as_its_components(name):
 @pytest.mark.parametrize("longest", [7, 100])  # of 100 drafted tokens prompts' kernels verify some
 def test_steps_in_blocks_take_what_they_take_at_once(drafter, longest):
     target = "qwen2-57b-a14b" if drafter == "qwen2-0.5b" else "qwen3.5-397b-a17b"
-    deployment, _ = deploy(
-        target=target, hardware="a100_sxm_80gb", engine="vllm", drafter=drafter, tensor_parallel=4
-    )
+    where = {"target": target, "hardware": "a100_sxm_80gb", "tensor_parallel": 4}
+    deployment, _ = deploy(**where, engine="vllm", drafter=drafter)
     longest = min(longest, deployment.drafter.block_size or longest)
     draft_length = GENERATOR.integers(0, longest + 1, MANY + 5).astype(float)
-    points = {
-        "batch_size": GENERATOR.integers(1, 257, MANY + 5).astype(float),
-        "draft_length": draft_length,
-        "verify_tokens": draft_length + 1,
-        "context_length": GENERATOR.integers(0, 200_000, MANY + 5).astype(float),
-    }
+    points = {"batch_size": GENERATOR.integers(1, 257, MANY + 5).astype(float)}
+    points |= {"draft_length": draft_length, "verify_tokens": draft_length + 1}
+    points |= {"context_length": GENERATOR.integers(0, 200_000, MANY + 5).astype(float)}
     at_once, blocked = step_times(deployment, **points), BlockedTimes(deployment, points)
     for name in TOTALS:
         np.testing.assert_allclose(getattr(blocked, name), getattr(at_once, name), rtol=1e-13)

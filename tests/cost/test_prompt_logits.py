@@ -6,7 +6,7 @@ a whole prompt, none of a chunk with more to come, each of a verified draft and 
 
 import pytest
 from carried import draft_prefill_pass
-from rows import cases
+from rows import cases, each_listed
 
 from specmodel import deploy, load_architecture
 from specmodel.core.cost import pass_work, prefill_pass, target_pass
@@ -22,16 +22,14 @@ def assert_head(parts, *, rows, tokens, gpus):
     head = parts["lm_head"]
     assert head.flop == 2 * rows * H * VOCABULARY / gpus
     assert head.weight_bytes == H * VOCABULARY / gpus * 2
-    assert head.activation_bytes == rows * (H + VOCABULARY / gpus) * 2
-    assert head.rows == rows
+    assert (head.activation_bytes, head.rows) == (rows * (H + VOCABULARY / gpus) * 2, rows)
     if gpus == 1:
         assert "all_reduce" not in parts
         return
     messages = parts["all_reduce"]
     # a ring that gathers: each GPU hands on all logits of 16 bits but its own share
     assert messages.link_bytes == pytest.approx(rows * VOCABULARY * 2 * (gpus - 1) / gpus)
-    assert messages.collectives == 1
-    assert messages.link_hops == gpus - 1
+    assert (messages.collectives, messages.link_hops) == (1, gpus - 1)
     assert messages.reduced_bytes == tokens * (2 * LAYERS + 1) * H * 2
 
 
@@ -53,18 +51,10 @@ def test_a_prompt_has_logits_of_its_last_token(read, changes, prompt):
 
 
 @pytest.mark.parametrize("gpus", [1, 4])
-@cases(
-    "sequences tokens logits rows",
-    (6, 1, None, 6),  # decoding
-    (6, 4, None, 24),  # verifying three drafted tokens
-    (3, 500, 1, 3),  # prompts, or their last chunks
-    (3, 500, 0, 0),  # chunks with more to come
-    (2, 8, 3, 6),
-)
+@each_listed
 def test_rows_of_the_head(sequences, tokens, logits, rows, gpus):
-    group = sequence_group(
-        batch_size=sequences, tokens_per_sequence=tokens, logits_per_sequence=logits
-    )
+    given = {"tokens_per_sequence": tokens, "logits_per_sequence": logits}
+    group = sequence_group(batch_size=sequences, **given)
     work = pass_work(load_architecture("llama-3.1-8b"), group, layout=Layout(gpus))
     assert_head(work.components, rows=rows, tokens=sequences * tokens, gpus=gpus)
 
@@ -112,8 +102,7 @@ def test_embeddings_for_each_layer_are_made_and_gathered_for_all_tokens(gpus):
     parts, less = (pass_work(one, group, layout=Layout(gpus)).components for one in (model, bare))
     around = H + made / gpus + LAYERS * (H + size + size + H)
     assert parts["layer_inputs"].activation_bytes == tokens * around * 2
-    weights = H * made / gpus + 2 * LAYERS * H * size
-    norms = LAYERS * H + size
+    weights, norms = H * made / gpus + 2 * LAYERS * H * size, LAYERS * H + size
     assert parts["layer_inputs"].weight_bytes == pytest.approx(2 * weights, abs=2 * norms)
     assert parts["layer_inputs"].flop == pytest.approx(tokens * 2 * weights, rel=1e-3)
     assert parts["layer_inputs"].depth == H + LAYERS * (H + size)

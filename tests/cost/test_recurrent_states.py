@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from printed import refused
 from strategies import pass_of
 
-from specmodel import InputError, deploy, load_architecture, load_engine, ngram_drafter, predict
+from specmodel import deploy, load_architecture, load_engine, ngram_drafter, predict
 from specmodel.core.cost import MemoryUse, pass_work, step_times
 from specmodel.core.cost.blocks import BlockedTimes
 from specmodel.core.layers import GatedDeltaNet, Layout, sequence_group
@@ -19,12 +19,8 @@ STATE = 64 * 128 * 128 * 4
 PAST = (2 * 16 * 128 + 64 * 128) * 2
 """What a convolution of theirs keeps of a token [B]."""
 EXPERTS = {"expert_dtype": "fp4"}
-STACKS = {
-    "chain": StateKeeping(slots="chain"),
-    "aligned": StateKeeping(slots="aligned"),
-    "scratch": StateKeeping(slots="scratch"),
-    "replay": StateKeeping(rollback="replay"),
-}
+STACKS = {slots: StateKeeping(slots=slots) for slots in ("chain", "aligned", "scratch")}
+STACKS |= {"replay": StateKeeping(rollback="replay")}
 
 
 def recurrence_bytes(tokens, keeping, **point):
@@ -42,15 +38,6 @@ def deployed(name=MIDDLE, **options):
 # --- traffic ---
 
 
-@pytest.mark.parametrize(("keeping", "plain", "verified"), [
-    ("chain", 2, 1 + 4), ("aligned", 2, 1 + 4), ("scratch", 2, 1 + 4 + 2),
-])  # fmt: skip
-def test_states_moved(keeping, plain, verified):
-    """Scratch states are copied to the one that stays after the pass, a read and a write."""
-    assert recurrence_bytes(1, STACKS[keeping]) == plain
-    assert recurrence_bytes(4, STACKS[keeping]) == verified
-
-
 def test_slower_kernels_take_longer_for_each_state():
     """Those of SGLang before 0.5.10, in decode steps and in verification alike."""
     engine = replace(load_engine("sglang"), state_time_factor=3.0)
@@ -60,11 +47,9 @@ def test_slower_kernels_take_longer_for_each_state():
         assert moved[0] == pytest.approx(3 * moved[1])
 
 
-def test_replay_moves_one_state_and_records():
-    """A record of a token: a key of 16 heads, a change of 64, and 64 gates, of 4 B each."""
-    record = (16 * 128 + 64 * 128 + 64) * 4
-    assert recurrence_bytes(1, STACKS["replay"]) == 2
-    assert recurrence_bytes(4, STACKS["replay"]) == pytest.approx(2 + 2 * 3 * record / STATE)
+def test_plain_passes_move_one_state_there_and_back():
+    """What verification moves is counted with the other mixers, in `test_rows_and_gates`."""
+    assert {recurrence_bytes(1, keeping) for keeping in STACKS.values()} == {2}
 
 
 def test_chunk_of_a_prompt_writes_one_state():
@@ -207,8 +192,7 @@ def test_requests_whose_states_find_no_room_wait():
     p = predict(**where, **asked, batch_size=[4, 8, 16, 64])
     running, plain = p.evaluation.at_once
     assert (running <= p.max_batch_size).all()
-    assert running[0] == 4
-    assert p.throughput[-1] == pytest.approx(p.throughput[-2])
+    assert (running[0], p.throughput[-1]) == (4, pytest.approx(p.throughput[-2]))
     assert p.tpot[-1] == pytest.approx(4 * p.tpot[-2])
     alone = [predict(**where, **asked, batch_size=int(n)) for n in (running[-1], plain[-1])]
     made = running[-1] * alone[0].tokens_per_step / alone[0].step_time
@@ -226,14 +210,15 @@ def test_trees_are_refused():
     message = r"^verify_tokens: got 8; .*a chain: recurrent layers of Qwen3.5-122B"
     refused(message, step_times, d, verify_tokens=8, **point)
     step_times(d, verify_tokens=4, **point)
+    target = load_architecture("mixtral-8x7b").with_changes("t", {"vocabulary_size": 248320})
+    d, _ = deploy(target=target, hardware="h200_sxm", drafter=hybrid(SMALL))
+    refused(r"recurrent layers of Qwen3.5-35B-A3B", step_times, d, verify_tokens=9, **point)
 
 
 def test_trees_read_the_states_of_parents_again_in_sglang():
     """SGLang 0.5.23, ``fused_sigmoid_gating_recurrent.py``: each token but the first of a tree
     loads the state of its parent, where a chain keeps it in registers."""
-    chain, tree = (
-        deployed(engine="sglang", tree_width=width)[0].states for width in (1, 2)
-    )  # fmt: skip
+    chain, tree = (deployed(engine="sglang", tree_width=n)[0].states for n in (1, 2))
     tokens = np.array([1.0, 8.0])
     assert chain.moved(tokens).tolist() == [1, 8 + 2]  # written, and one copied
     assert tree.moved(tokens).tolist() == [1, 8 + 2 + 7]
@@ -242,23 +227,13 @@ def test_trees_read_the_states_of_parents_again_in_sglang():
 @pytest.mark.parametrize("changes", [{}, {"engine": "vllm"}, {"state_rollback": "replay"}])
 def test_trees_need_an_engine_that_keeps_a_state_for_each_token(changes):
     given = {"engine": "sglang"} | changes if changes.get("state_rollback") else changes
-    with pytest.raises(InputError, match=r"^tree_width: got 2; .*only SGLang"):
-        step_times(deployed(tree_width=2, **given)[0], batch_size=1, draft_length=3,
-                   verify_tokens=4, context_length=100)  # fmt: skip
-
-
-def test_tree_on_a_recurrent_draft_model_is_refused():
-    target = load_architecture("mixtral-8x7b").with_changes("t", {"vocabulary_size": 248320})
-    d, _ = deploy(target=target, hardware="h200_sxm", drafter=hybrid(SMALL))
-    with pytest.raises(InputError, match=r"recurrent layers of Qwen3.5-35B-A3B"):
-        step_times(d, batch_size=1, draft_length=3, verify_tokens=9, context_length=10)
-
-
-def test_unknown_rollback_is_refused():
-    refused(r"^state_rollback: got 'undo'; .*native, replay", deployed, state_rollback="undo")
+    d, _ = deployed(tree_width=2, **given)
+    point = {"batch_size": 1, "draft_length": 3, "verify_tokens": 4, "context_length": 100}
+    refused(r"^tree_width: got 2; .*only SGLang", step_times, d, **point)
 
 
 def test_what_is_done_with_states_is_said_only_where_there_are_any():
+    refused(r"^state_rollback: got 'undo'; .*native, replay", deployed, state_rollback="undo")
     _, assumed = deployed()
     assert assumed["state_rollback"] == "native"
     _, assumed = deploy(target="mixtral-8x7b", hardware="h200_sxm", drafter="ngram")

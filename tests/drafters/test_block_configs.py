@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from configs import HEADS, flat
 from printed import refused
-from rows import cases, each_row, faults, one_case
+from rows import cases, each_row, faults, listed, one_case
 from shapes import without_fields
 from strategies import pass_of
 
@@ -52,18 +52,11 @@ def test_dspark_is_read_from_its_config(head):
     assert head(DSPARK, dspark_draft_topk=64).architectures[0].markov.num_candidates == 64
 
 
-@one_case(
-    "changes block more",
-    ({}, 7, 0),
-    ({"sample_from_anchor": False}, 6, 1),
-    ({"dspark_bonus_anchor": True}, 6, 1),
-    ({"dspark_block_size": 5}, 5, 0),
-)
+@listed
 def test_whether_the_last_token_drafts(head, changes, block, more):
     """By vLLM's speculator: a block of N drafts N, or N - 1 where its first token is known."""
     drafter = head(DSPARK, **changes)
-    assert drafter.block_size == block
-    assert queries(drafter, block) == block + more
+    assert (drafter.block_size, queries(drafter, block)) == (block, block + more)
 
 
 @each_row(("kind", "own"), [("DFlash", {}), ("DSpark", {"markov_rank": 128})])
@@ -94,9 +87,8 @@ def test_dspark_over_latents(head):
 def test_a_quantised_head(head):
     """Layers have the dtype of the record; the projection, the ends and the Markov head 16 bits."""
     blocks = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-    (plain,), (narrow,) = (
-        d.architectures for d in (head(DSPARK), head(DSPARK, quantization_config=blocks))
-    )
+    (plain,) = head(DSPARK).architectures
+    (narrow,) = head(DSPARK, quantization_config=blocks).architectures
     assert narrow.weight_dtype == "fp8_block"
     in_layers = 5 * (2048 * 4096 * 2 + 2 * 2048 * 512 + 3 * 2048 * 6144)
     saved = plain.weight_bytes(Layout()) - narrow.weight_bytes(Layout())
@@ -128,12 +120,7 @@ def test_what_is_not_understood_is_refused_by_name(head, config, changes, fault)
     refused(f"^drafter config.json {fault}", head, config, **changes)
 
 
-@one_case(
-    "told",
-    {"architectures": ["PeagleLlamaForCausalLM"], "pard_token": 128_000},
-    {"architectures": ["PEagleSpeculator"], "speculators_model_type": "peagle"},
-    {"architectures": ["LlamaForCausalLMEagle3"], "ptd_token_id": 7},
-)
+@listed
 def test_p_eagle_is_read_from_its_config(head, told):
     """By its class, by speculators' name for it, or by the mask of an EAGLE-3 head."""
     plain = LAYERS | {"model_type": "llama", "num_hidden_layers": 1, "draft_vocab_size": 32_000}

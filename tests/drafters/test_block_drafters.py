@@ -1,26 +1,18 @@
 """Drafters that draft a block in one pass: parameters, bytes and passes by hand, and limits."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from msgspec.structs import replace
 from printed import refused
 from rows import cases, each_row
 
-from specmodel import InputError, deploy, load_architecture, predict
+from specmodel import deploy, load_architecture, predict
 from specmodel.core.cost import MemoryUse, pass_work, step_times
 from specmodel.core.cost.latency import draft_pass
-from specmodel.core.drafters import (
-    dflash_drafter,
-    drafter_kind,
-    dspark_drafter,
-    eagle3_drafter,
-    load_drafter,
-    p_eagle_drafter,
-    pard_drafter,
-    suffix_drafter,
-)
+from specmodel.core.drafters import dflash_drafter, drafter_kind, dspark_drafter, eagle3_drafter
+from specmodel.core.drafters.by_name import load_drafter
+from specmodel.core.drafters.kinds.eagle import p_eagle_drafter
+from specmodel.core.drafters.kinds.models import pard_drafter, suffix_drafter
 from specmodel.core.drafters.passes import markov_step
 from specmodel.core.layers import Layout, sequence_group
 
@@ -48,8 +40,7 @@ def test_parameters_of_dflash_by_hand():
     """Five layers of a dense Qwen3, five features side by side, the target's embedding and head."""
     (head,) = dflash_drafter(QWEN).architectures
     attention = 2048 * 4096 * 2 + 2 * 2048 * 512
-    layer = attention + 3 * 2048 * 6144
-    norms = (2 * 5 + 1) * 2048
+    layer, norms = attention + 3 * 2048 * 6144, (2 * 5 + 1) * 2048
     ends = 2 * 151_936 * 2048
     assert head.total_parameters == 5 * layer + 5 * 2048 * 2048 + norms + ends
 
@@ -75,10 +66,8 @@ def test_cache_of_five_layers_as_published():
 @pytest.mark.parametrize("degree", [1, 8])
 def test_memory_of_a_head_leaves_out_the_ends_it_shares(degree):
     """The projection is copied to each GPU, layers are cut, keys of 4 heads at most in four."""
-    kept = [
-        MemoryUse(deployed(d, tensor_parallel=degree), 1000, 8).weight_bytes
-        for d in ("ngram", "dflash")
-    ]
+    both = [deployed(drafter, tensor_parallel=degree) for drafter in ("ngram", "dflash")]
+    kept = [MemoryUse(deployment, 1000, 8).weight_bytes for deployment in both]
     by_head = 5 * (2048 * 4096 * 2 + 3 * 2048 * 6144) / degree
     keys = 5 * 2 * 2048 * 512 / min(degree, 4)
     norms, features = 11 * 2048, 5 * 2048 * 2048
@@ -128,10 +117,8 @@ def test_dflash_with_one_mask_is_a_pass_of_two_tokens():
     layers = replace(head, input_projection_size=0)
     deployment = deployed(drafter)
     drafted = steps(deployment, 1).draft_passes[1].each.work()
-    group = sequence_group(
-        batch_size=4.0, tokens_per_sequence=2, context_length=1000, logits_per_sequence=1
-    )
-    plain = draft_pass(deployment, layers, group).work()
+    point = {"tokens_per_sequence": 2, "context_length": 1000, "logits_per_sequence": 1}
+    plain = draft_pass(deployment, layers, sequence_group(batch_size=4.0, **point)).work()
     assert drafted.components.keys() == plain.components.keys()
     for name, work in drafted.components.items():
         one = plain.components[name]
@@ -147,10 +134,8 @@ def test_context_reads_projections_of_features_and_of_keys_and_values():
     group = sequence_group(batch_size=3, tokens_per_sequence=4)
     work = pass_work(head, group, part="context", layout=Layout(tensor_parallel=2)).components
     features, keys = work["input_projection"], work["context_projections"]
-    assert features.weight_bytes == 2 * 5 * 2048 * 2048
-    assert features.flop == 12 * 2 * 5 * 2048 * 2048
-    assert keys.weight_bytes == 2 * 5 * 2048 * 2 * 512 / 2
-    assert keys.kernels == 1
+    assert (features.weight_bytes, features.flop) == (2 * 5 * 2048 * 2048, 12 * 2 * 5 * 2048 * 2048)
+    assert (keys.weight_bytes, keys.kernels) == (2 * 5 * 2048 * 2 * 512 / 2, 1)
     shared = ("split", "rms_norm", "rotary_embedding")  # for all layers, and each stores its own
     assert work["elementwise"].kernels == len(shared) + 5
     assert set(work) == {"input_projection", "norms", "context_projections", "elementwise"}
@@ -193,8 +178,7 @@ def test_a_markov_head_that_looks_at_some_candidates_reads_their_rows_alone():
 
 def test_only_the_layers_wait_for_the_host():
     """The engine replays one graph a round: features, layers and all steps of the Markov head."""
-    engine = "vllm"
-    parts = steps(deployed("dspark", engine=engine, stack="vllm"), 7).draft_passes
+    parts = steps(deployed("dspark", engine="vllm", stack="vllm"), 7).draft_passes
     hosts = [float(part.each.host_time) for part in parts]
     assert hosts[1] > 0
     assert hosts[0] == hosts[2] == 0
@@ -229,23 +213,18 @@ def test_a_draft_beyond_the_block_is_refused_in_one_line(name, most):
 
 @pytest.mark.parametrize("name", ["dflash", "dspark", "p-eagle"])
 def test_a_tree_is_refused_in_one_line(name):
-    with pytest.raises(InputError, match=r"^verify_tokens: got 12; .*a chain: .* drafts no trees"):
-        deployed(name).drafter.check_draft(np.array(7.0), 12)
+    message = r"^verify_tokens: got 12; .*a chain: .* drafts no trees"
+    refused(message, deployed(name).drafter.check_draft, np.array(7.0), 12)
     refused(r"^tree_width: got 4; expected 1, .* drafts no trees", deployed, name, tree_width=4)
 
 
 def test_drafters_that_cannot_be_are_refused():
-    for make, message in (
-        (lambda: dflash_drafter(QWEN, block_size=1), "block_size: got 1; .*some token is drafted"),
-        (lambda: load_drafter("pard", QWEN), "drafter: got 'pard'; .*no PARD model for Qwen3-30B"),
-        (lambda: deployed(dspark_drafter(V4)), "drafter: got 'DSpark head, for a target"),
-        (lambda: dspark_drafter(V4, ffn_size=8), "ffn_size: got 8; expected none"),
-        *(
-            (partial(load_drafter, name, QWEN), f"drafter: got '{name}'; expected .*block")
-            for name in ("dspark:", "dspark:0", "dspark:x", "dspark:2000", "eagle3:3")
-        ),
-    ):
-        refused(f"^{message}", make)
+    refused("^block_size: got 1; .*some token is drafted", dflash_drafter, QWEN, block_size=1)
+    refused("^drafter: got 'pard'; .*no PARD model for Qwen3-30B", load_drafter, "pard", QWEN)
+    refused("^drafter: got 'DSpark head, for a target", deployed, dspark_drafter(V4))
+    refused("^ffn_size: got 8; expected none", dspark_drafter, V4, ffn_size=8)
+    for name in ("dspark:", "dspark:0", "dspark:x", "dspark:2000", "eagle3:3"):
+        refused(f"^drafter: got '{name}'; expected .*block", load_drafter, name, QWEN)
 
 
 # Heads with layers of their target, and heads that are published
@@ -280,8 +259,7 @@ def test_context_of_deepseek_v4s_head_is_a_key_for_each_layer():
     layout = Layout(tensor_parallel=4)
     made = pass_work(head, group, part="context", layout=layout).components["context_projections"]
     assert made.flop == 16 * 2 * 3 * 512 * 4096
-    assert made.weight_bytes == pytest.approx(3 * 512 * 4096, rel=1e-3)
-    assert made.kernels == 1
+    assert (made.weight_bytes, made.kernels) == (pytest.approx(3 * 512 * 4096, rel=1e-3), 1)
 
 
 def test_p_eagle_has_its_layers_and_the_vocabulary_of_its_target():

@@ -5,7 +5,7 @@ import json
 import pytest
 from configs import CONFIGS, HEADS
 from printed import refused
-from rows import each_row, faults, one_case
+from rows import each_row, faults, listed
 from shapes import without_fields
 from strategies import draft_bytes
 
@@ -26,11 +26,13 @@ def test_keys_that_tell_no_shape_are_passed_over_and_named(head):
 
 
 @pytest.mark.parametrize("config", [SGLANG_HEAD, SPECULATORS_HEAD], ids=["sglang", "speculators"])
-def test_an_eagle3_head_is_read_from_its_config(head, config):
+def test_an_eagle3_head_is_read_from_its_config(head, config, tmp_path):
     drafter, derived = head(config), load_drafter("eagle3", load_architecture(QWEN))
     (read,), (own,) = drafter.architectures, derived.architectures
     assert without_fields(read) == without_fields(own)
     assert (drafter.kind, drafter.is_head) == ("EAGLE-3 head", True)
+    path = tmp_path / "config.json"  # whose kind the schedule of an engine must say: no draft model
+    assert drafter_kind(path, QWEN) == drafter_kind(str(path), QWEN) == "eagle3"
     assert len(drafter.passes(3)) == 2
 
 
@@ -50,11 +52,7 @@ def test_a_head_may_be_narrower_than_its_target(head):
         assert draft_bytes(deployment) == pytest.approx(2 * (own + ends), rel=1e-9)
 
 
-@one_case(
-    "name",
-    *(None, "LlamaForCausalLMEagle3", "LlamaForCausalLMEagle", "Qwen3DSparkModel"),
-    *("LiLiCorrDraftModel", "Gemma4AssistantForCausalLM"),
-)
+@listed
 def test_a_head_is_no_target(tmp_path, name):
     """Also where its layers look like a model's, and engines run them otherwise."""
     path = tmp_path / "config.json"
@@ -91,13 +89,7 @@ def test_a_window_is_that_of_the_layers_whose_type_says_so(head):
     assert head(SGLANG_HEAD, **off).architectures == head(SGLANG_HEAD).architectures
 
 
-@one_case(
-    "changes taps",
-    ({"eagle_config": None}, 3),
-    ({"eagle_config": {"use_aux_hidden_state": False}}, 0),
-    ({"eagle_config": None, "num_aux_hidden_states": 5}, 5),
-    ({"eagle_config": None, "eagle_aux_hidden_state_layer_ids": [1, 2, 3, 4]}, 4),
-)
+@listed
 def test_features_that_are_projected(head, changes, taps):
     """Three unless told otherwise; a head may take the last alone, which is not projected."""
     (model,) = head(SGLANG_HEAD, **changes).architectures
@@ -128,13 +120,6 @@ def test_a_head_over_latents_reads_twice_the_width(head, name):
     refused(r"q_lora_rank: got None", head, KIMI_HEAD, target="kimi-k2", q_lora_rank=None)
 
 
-def test_the_kind_of_a_head_that_is_a_file(tmp_path):
-    """As the schedule of an engine must say it: no draft model."""
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(SGLANG_HEAD), encoding="utf-8")
-    assert drafter_kind(path, QWEN) == drafter_kind(str(path), QWEN) == "eagle3"
-
-
 EAGLE_HEAD = CONFIGS["meta-llama--Meta-Llama-3.1-8B"] | {"num_hidden_layers": 1}
 EAGLE_HEAD |= {"torch_dtype": "float16"}
 """As the first version of EAGLE for Llama-3.1-8B."""
@@ -146,8 +131,7 @@ def test_a_head_of_the_first_version_is_read_as_derived(head, name):
     read = head(EAGLE_HEAD, "llama-3.1-8b", architectures=[name])
     derived = load_drafter("eagle", load_architecture("llama-3.1-8b"))
     (own,), (other,) = read.architectures, derived.architectures
-    assert own.total_parameters == other.total_parameters
-    assert own.input_projection_size == 2 * 4096
+    assert (own.total_parameters, own.input_projection_size) == (other.total_parameters, 2 * 4096)
     assert own.layers[0].mixer.input_size is None
     assert drafter_kind(read, "llama-3.1-8b") == "eagle"
     assert [p.architecture is own for p in read.passes(3)] == [True, True]

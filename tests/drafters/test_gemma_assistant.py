@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from configs import CONFIGS
 from printed import refused
-from rows import each_row, faults, one_case
+from rows import each_row, faults, listed
 from strategies import draft_bytes
 
 from specmodel import deploy, load_acceptance, load_architecture, load_drafter
@@ -16,13 +16,9 @@ from specmodel.core.drafters import drafter_kind
 from specmodel.core.layers import Layout, sequence_group
 
 GEMMA = CONFIGS["google--gemma-4-26B-A4B"]["text_config"]
-TEXT = {key: GEMMA[key] for key in GEMMA if not re.search("expert|moe|^tie", key)} | {
-    "hidden_size": 1024,
-    "num_hidden_layers": 4,
-    "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
-    "intermediate_size": 4096,
-    "num_kv_shared_layers": 4,
-}
+TEXT = {key: GEMMA[key] for key in GEMMA if not re.search("expert|moe|^tie", key)}
+TEXT |= {"hidden_size": 1024, "num_hidden_layers": 4, "intermediate_size": 4096}
+TEXT |= {"layer_types": ["sliding_attention"] * 3 + ["full_attention"], "num_kv_shared_layers": 4}
 ASSISTANT = {
     "architectures": ["Gemma4AssistantForCausalLM"], "model_type": "gemma4_assistant",
     "backbone_hidden_size": 2816, "use_ordered_embeddings": False, "tie_word_embeddings": True,
@@ -50,21 +46,11 @@ def test_parameters_are_those_of_the_model(read):
     assert head.total_parameters == COUNTED - NORMS_OF_HEADS
 
 
-PUBLISHED = [  # parameters counted likewise, by transformers 5.24.0, of published configurations
-    ("E2B", 77_731_328),
-    ("E4B", 78_517_760),
-    ("12B", 422_856_960),
-    ("26B-A4B", 419_711_232),
-    ("31B", 469_518_592),
-]
-
-
-@each_row(("name", "counted"), PUBLISHED)
+@listed
 def test_published_assistants_are_taken_by_name_and_for_their_targets(name, counted):
     target = load_architecture(f"google/gemma-4-{name}-it")
-    drafter, named = (
-        load_drafter(typed, target) for typed in ("mtp", f"google/gemma-4-{name}-it-assistant")
-    )
+    own = f"google/gemma-4-{name}-it-assistant"
+    drafter, named = (load_drafter(typed, target) for typed in ("mtp", own))
     (head,) = drafter.architectures
     assert head.total_parameters == counted - NORMS_OF_HEADS
     assert named.architectures == drafter.architectures
@@ -73,13 +59,7 @@ def test_published_assistants_are_taken_by_name_and_for_their_targets(name, coun
     assert narrow.architectures[0].weight_dtype == "fp8"
 
 
-@one_case(
-    "target name message",
-    ("gemma-4-31b", "google/gemma-4-26B-A4B-it-assistant", "an assistant of Gemma-4-31B"),
-    ("qwen3-8b", "gemma-4-12b-it-assistant", "assistant of Gemma-4-12B'; .*of Qwen3-8B"),
-    ("gemma-4-31b", "google/gemma-4-99B-it-assistant", "such as .*gemma-4-31b-it-assistant"),
-    ("gemma-4-e2b", "x/gemma-4-E2B-it-qat-assistant", "such as .*gemma-4-e2b-it-assistant"),
-)
+@listed
 def test_no_other_drafter_is_taken_for_a_named_assistant(target, name, message):
     refused(message, load_drafter, name, load_architecture(target))
 
@@ -92,9 +72,8 @@ def test_acceptance_of_an_assistant_is_that_published_as_mtp():
 
 def test_a_head_over_clusters_copies_some_rows_for_each_token(read):
     """32 of 2,048 clusters, each of 128 tokens, by hand; a whole copy where the head is cut."""
-    (whole,), (head,) = (
-        read(use_ordered_embeddings=is_on).architectures for is_on in (False, True)
-    )
+    both = [read(use_ordered_embeddings=is_on) for is_on in (False, True)]
+    (whole,), (head,) = (drafter.architectures for drafter in both)
     assert head.total_parameters == whole.total_parameters + 2048 * 1024
     work = pass_work(head, sequence_group(batch_size=3)).components
     assert work["lm_head"].weight_bytes == 2 * 2048 * 1024
@@ -103,10 +82,8 @@ def test_a_head_over_clusters_copies_some_rows_for_each_token(read):
     half = Layout(tensor_parallel=2)
     more = head.weight_bytes(half) - whole.weight_bytes(half)
     assert more == 2 * (2048 + 262_144) * 1024
-    messages = (
-        pass_work(part, sequence_group(batch_size=3), layout=half).components["all_reduce"]
-        for part in (whole, head)
-    )
+    works = [pass_work(part, sequence_group(batch_size=3), layout=half) for part in (whole, head)]
+    messages = (work.components["all_reduce"] for work in works)
     assert [float(message.collectives) for message in messages] == [1, 0]
 
 

@@ -7,7 +7,7 @@ from printed import refused
 from rows import each_row
 from strategies import draft_bytes
 
-from specmodel import InputError, deploy, load_architecture, predict
+from specmodel import deploy, load_architecture, predict
 from specmodel.core.base import BYTES_PER_ELEMENT
 from specmodel.core.cost import MemoryUse, pass_work
 from specmodel.core.drafters import eagle3_drafter, eagle_drafter, mtp_drafter
@@ -39,8 +39,7 @@ def test_weights_of_the_head_of_a_hybrid_by_hand():
     """A layer with gated attention, though three of four layers of Qwen3.5 have none."""
     h, head = 2048, head_of(QWEN)
     attention = h * 2 * 16 * 256 + 2 * h * 2 * 256 + 16 * 256 * h
-    experts = h * 256 + (256 + 1) * 3 * h * 512
-    norms = 3 * h
+    experts, norms = h * 256 + (256 + 1) * 3 * h * 512, 3 * h
     assert inner(head) == attention + experts + 2 * h * h + norms
     (mixer,) = head.mixers
     assert (mixer.kind, mixer.has_output_gate) == ("attention", True)
@@ -143,8 +142,7 @@ def test_modules_draft_in_turn_and_all_see_what_was_verified(modules):
         np.testing.assert_array_equal(part.tokens_per_sequence[1:], lengths[1:] + 1)
         assert part.logits_per_sequence == 1
     between = np.array([part.count for part in drafter.passes(2.25)])
-    assert between.sum() == pytest.approx(2.25)
-    assert drafter.trained_positions == modules
+    assert (between.sum(), drafter.trained_positions) == (pytest.approx(2.25), modules)
 
 
 def test_modules_have_weights_and_caches_of_their_own():
@@ -172,13 +170,10 @@ def test_lengths_that_no_engine_takes_are_told(length, told):
 
 
 def test_a_block_that_the_checkpoint_lacks_is_told():
-    for target, drafter, told in (
-        ("kimi-k2.6", "mtp", "none in the checkpoint, as if it had one"),
-        ("kimi-k2.6", "eagle", None),
-        ("deepseek-v3", "mtp", None),
-    ):
-        _, assumed = deploy(target=target, hardware="b200", tensor_parallel=8, drafter=drafter)
-        assert assumed.get("mtp_block") == told
+    own = ("kimi-k2.6", "mtp"), ("kimi-k2.6", "eagle"), ("deepseek-v3", "mtp")
+    where = {"hardware": "b200", "tensor_parallel": 8}
+    told = [deploy(target=t, drafter=d, **where)[1].get("mtp_block") for t, d in own]
+    assert told == ["none in the checkpoint, as if it had one", None, None]
 
 
 # A head belongs to its target
@@ -187,10 +182,9 @@ def test_a_block_that_the_checkpoint_lacks_is_told():
 @pytest.mark.parametrize("build", [eagle_drafter, eagle3_drafter, mtp_drafter])
 def test_a_head_for_another_target_is_refused(build):
     drafter = build(load_architecture("qwen3-30b-a3b"))
-    for target, size, own in (
-        ("qwen3-235b-a22b", "hidden_size 2048", "hidden_size 4096 of Qwen3-235B"),
-        ("olmoe-1b-7b", "vocabulary_size 151936", "vocabulary_size 50304 of OLM"),
-    ):
-        with pytest.raises(InputError, match=f"^drafter: got '.*for a target of {size}'; .*{own}"):
-            deploy(target=target, hardware="b200", drafter=drafter)
+    wide = "qwen3-235b-a22b", "hidden_size 2048", "hidden_size 4096 of Qwen3-235B"
+    other = "olmoe-1b-7b", "vocabulary_size 151936", "vocabulary_size 50304 of OLM"
+    for target, size, own in (wide, other):
+        message = f"^drafter: got '.*for a target of {size}'; .*{own}"
+        refused(message, deploy, target=target, hardware="b200", drafter=drafter)
     deploy(target="qwen3-30b-a3b", hardware="b200", drafter=drafter)

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from printed import refused
-from rows import each_row
+from rows import each_row, listed
 from strategies import draft_bytes
 
 from specmodel import deploy, eagle3_drafter, list_architectures, load_architecture, load_drafter
@@ -16,16 +16,8 @@ from specmodel.core.drafters.published import rows_of, taken_drafter, usual_draf
 from specmodel.core.drafters.tasks import MIXED, MIXTURE, TASKS, shares_of, task_shifts
 from specmodel.core.drafters.typical import QUARTILES_FROM, typical_heads
 
-PUBLISHED = [  # billions of parameters as published, and how near is reached
-    ("minimax-m3", "eagle3", 3.075, 0.02),
-    ("kimi-k2.6", "eagle3", 3.0, 0.05),
-    ("glm-5.2", "dspark", 3.807, 0.02),
-    ("gemma-4-31b", "dspark", 2.959, 0.02),
-    ("deepseek-v4-flash", "dflash", 1.804, 0.02),
-]
 
-
-@each_row(("target", "name", "billions", "near"), PUBLISHED)
+@listed
 def test_parameters_are_those_published_and_whose_head_it_is_is_told(target, name, billions, near):
     given = {"tensor_parallel": 8, "draft_tensor_parallel": 1}
     deployment, told = deploy(target=target, drafter=name, hardware="b200", **given)
@@ -121,12 +113,8 @@ def test_levels_are_the_quartiles_of_targets(kind):
     assert np.mean([head.longest >= longest for head in found.heads]) >= 0.5
 
 
-def test_too_few_heads_have_no_levels():
-    assert typical_heads("pard") is None
-    assert typical_heads("ngram") is None
-
-
-def test_whose_head_is_meant():
+def test_whose_head_is_meant_and_too_few_have_no_levels():
+    assert typical_heads("pard") is typical_heads("ngram") is None
     assert published_head_of("Qwen3-30B-A3B", "eagle3").name == "qwen3-30b-a3b-eagle3"
     assert published_head_of("Qwen3-30B-A3B", "mtp") is None
     assert published_head_of("DeepSeek-V3.1", "mtp") is None, "not that of DeepSeek-V3"
@@ -169,13 +157,7 @@ def test_a_kind_measured_at_one_length_moves_the_curve_through_it():
     assert head.acceptance("chat").spread < head.acceptance().spread
 
 
-@each_row(("task", "expected"), [
-    ("poetry", "expected agents, chat, code, "),
-    ("code=0.6,chat=0.5", "shares that sum to 1, not to 1.1"),
-    ("code=1.5,chat=-0.5", "number"),
-    ("code=much", "shares such as code=0.6,chat=0.4"),
-    ("code=1=1", "shares such as code=0.6,chat=0.4"),
-])  # fmt: skip
+@listed
 def test_tasks_that_are_none(task, expected):
     refused(rf"^task: got .*{re.escape(expected)}", shares_of, task)
 
@@ -193,12 +175,7 @@ def test_every_target_has_a_drafter_that_can_be_made():
         assert why
 
 
-@each_row(("name", "drafter"), [
-    ("minimax-m2.7", "eagle3"),  # three modules in its file, which no engine loads
-    ("step-3.7-flash", "mtp"),
-    ("hy4-preview", "mtp"),
-    ("inkling-2-small", ""),  # no module in its class: not the eight of Inkling
-])  # fmt: skip
+@listed
 def test_a_usual_drafter_is_one_that_engines_run(name, drafter):
     target = load_architecture(name)
     assert usual_drafter(target).partition(",")[0] == drafter

@@ -1,5 +1,7 @@
 """Block-sparse attention: sizes of MiniMax-M3 by hand, what a pass reads, and what tokens share."""
 
+import itertools
+
 import configs
 import pytest
 from configs import CONFIGS
@@ -8,7 +10,7 @@ from printed import refused
 from rows import one_case
 from strategies import pass_of
 
-from specmodel import load_architecture, predict
+from specmodel import decode, load_architecture
 from specmodel.core.layers import BlockSparseAttention, GroupedAttention, Layout
 from specmodel.core.layers.block_sparse import FROM_CACHE, TOGETHER
 
@@ -18,9 +20,8 @@ H, REACH, LAYERS = 6144, 16 * 128, 57
 CONFIG = CONFIGS["MiniMaxAI--MiniMax-M3"]
 
 
-def components(layout=None, capability=9.0, model=M3, **sequences):
-    layout = layout or Layout()
-    return pass_of(model, layout=layout, compute_capability=capability, **sequences).components
+def components(model=M3, capability=9.0, **point):
+    return pass_of(model, compute_capability=capability, **point).components
 
 
 # Sizes
@@ -58,8 +59,7 @@ def test_values_between_the_matrices(dtype, degree):
     What two matrices read is quantised by kernels of their own: 16 bits in, 8 out.
     """
     model = of_layers(SPARSE).with_changes("target", {"weight_dtype": dtype})
-    layout = Layout(tensor_parallel=degree)
-    part = components(layout, model=model, batch_size=7)["block_sparse_projections"]
+    part = components(model, layout=Layout(degree), batch_size=7)["block_sparse_projections"]
     queries, keys, index = 64 * 128 / degree, 4 * 128 / degree, 4 * 128 / degree + 128
     handed_on = H + queries + 2 * keys + index + queries + H
     normed_and_turned = 2 * (queries + keys + index)
@@ -82,9 +82,7 @@ def test_decoding_reads_all_index_keys_and_the_best_blocks():
     own = core["block_sparse_core"].cache_bytes / LAYERS
     assert dense == pytest.approx(4 * (100_001 + 1) * 2048, rel=1e-12)
     assert own == pytest.approx(4 * (REACH + 1) * 2048, rel=1e-12)
-    assert core["block_sparse_core"].flop == pytest.approx(
-        4 * REACH * 64 * 4 * 128 * LAYERS, rel=1e-12
-    )
+    assert core["block_sparse_core"].flop == pytest.approx(4 * REACH * 64 * 4 * 128 * LAYERS, 1e-12)
 
 
 def of_layers(mixer):
@@ -95,10 +93,9 @@ def of_layers(mixer):
 @pytest.mark.parametrize(("degree", "heads"), [(1, 4), (2, 2), (8, 1)])
 def test_scores_are_kept_of_blocks(degree, heads):
     """Of 32 bits for each index head and 128 entries, written by one kernel, read by another."""
-    layout = Layout(tensor_parallel=degree)
-    found = components(layout, batch_size=4, tokens_per_sequence=2, context_length=12_798)
-    scores = 4 * heads * (12_799 + 12_800) / 128 * 4
-    queries = 4 * 2 * heads * 128 * 2
+    point = {"batch_size": 4, "tokens_per_sequence": 2, "context_length": 12_798}
+    found = components(layout=Layout(degree), **point)
+    scores, queries = 4 * heads * (12_799 + 12_800) / 128 * 4, 4 * 2 * heads * 128 * 2
     assert found["index_selection"].activation_bytes == pytest.approx(LAYERS * scores)
     assert found["indexer"].activation_bytes == pytest.approx(LAYERS * (scores + queries))
     read = 4 * (12_800 + 2) * LAYERS * 256  # all keys on each GPU, once for both tokens
@@ -125,10 +122,8 @@ def test_pooled_keys_are_one_a_block_and_on_all_gpus():
 
 def test_prompts_are_read_together_on_blackwell_alone():
     point = {"batch_size": 1, "context_length": 10_000, "model": of_layers(SPARSE)}
-    for capability, tokens, again in (
-        (9.0, 100, FROM_CACHE), (9.0, 300, FROM_CACHE),
-        (10.0, 100, FROM_CACHE), (10.0, 300, TOGETHER),
-    ):  # fmt: skip
+    for capability, tokens in itertools.product((9.0, 10.0), (100, 300)):
+        again = TOGETHER if (capability, tokens) == (10.0, 300) else FROM_CACHE
         found = components(capability=capability, tokens_per_sequence=tokens, **point)
         read = REACH * (1 + again * (tokens - 1)) + tokens
         cache_bytes = found["block_sparse_core"].cache_bytes
@@ -139,23 +134,19 @@ def test_short_contexts_are_read_as_dense_attention_reads_them():
     """Up to the reach there is nothing to select."""
     short = components(batch_size=3, context_length=500, model=of_layers(SPARSE))
     dense = components(batch_size=3, context_length=500, model=of_layers(FULL))
-    assert short["block_sparse_core"].cache_bytes == pytest.approx(
-        dense["attention_core"].cache_bytes, rel=1e-12
-    )
+    expected = pytest.approx(dense["attention_core"].cache_bytes, rel=1e-12)
+    assert short["block_sparse_core"].cache_bytes == expected
 
 
 # Answers
 
 
 def test_index_is_a_cause_where_it_is_most_of_a_pass():
-    given_ = {"target": "minimax-m3", "hardware": "h200_sxm", "drafter": "mtp", "draft_length": 7}
-    p = predict(
-        **given_, acceptance=0.8, batch_size=64, context_length=200_000, tensor_parallel=8,
-        stack="vllm",
-    )  # fmt: skip
-    parts = {name: float(part.total_time) for name, part in p.times.forward.components.items()}
+    where = {"target": "minimax-m3", "hardware": "h200_sxm", "tensor_parallel": 8, "stack": "vllm"}
+    forward = decode(**where, batch_size=64, context_length=200_000).times.forward
+    parts = {name: float(part.total_time) for name, part in forward.components.items()}
     assert parts["indexer"] > max(parts["block_sparse_core"], parts["block_sparse_projections"])
-    assert p.times.forward.causes["indexer"] == "index"
+    assert forward.causes["indexer"] == "index"
 
 
 # Configurations

@@ -53,9 +53,8 @@ def test_cache_of_a_token_and_of_a_sequence():
     long, longer = (float(FLASH.sequence_bytes(np.array(n))) for n in (8192.0, 8192.0 + 128))
     grown = (counts[4] * (37_440 + 8_640) + counts[128] * 1_728) / 256
     assert (longer - long) / 128 == pytest.approx(grown)
-    assert counts[4] * (ENTRY + INDEX) / 4 + counts[128] * ENTRY / 128 == pytest.approx(
-        3850, abs=1
-    ), "without pages"
+    without_pages = counts[4] * (ENTRY + INDEX) / 4 + counts[128] * ENTRY / 128
+    assert without_pages == pytest.approx(3850, abs=1)
     windows = sum(counts.values()) * 128 * ENTRY
     rings = counts[4] * 8 * RINGS[4] + counts[128] * 128 * RINGS[128]
     assert long - 8192 * grown == pytest.approx(windows + rings)
@@ -72,9 +71,7 @@ def test_entries_in_other_dtypes():
 def test_drafted_tokens_widen_windows_and_rings():
     """Nothing is copied to get back: what was rejected is written over."""
     deployment, _ = deploy(target="deepseek-v4-flash", hardware="b300")
-    one, four = (
-        float(MemoryUse(deployment, 4096 - tokens, tokens).bytes_per_request) for tokens in (1, 4)
-    )
+    one, four = (float(MemoryUse(deployment, 4096 - n, n).bytes_per_request) for n in (1, 4))
     more = 3 * (43 * ENTRY + 21 * RINGS[4] + 20 * RINGS[128])
     assert four - one == pytest.approx(more)
     passes = [pass_of(FLASH, batch_size=8, tokens_per_sequence=n).components for n in (1, 4)]
@@ -159,9 +156,8 @@ def layer_of(ratio):
 
 @pytest.mark.parametrize("tokens", [1, 4])
 def test_entries_of_hca_are_read_once_for_all_tokens(tokens):
-    core = components(128, batch_size=5, tokens_per_sequence=tokens, context_length=12_800)[
-        "attention_core"
-    ]
+    point = {"batch_size": 5, "tokens_per_sequence": tokens, "context_length": 12_800}
+    core = components(128, **point)["attention_core"]
     read = 127 + tokens + (12_800 + tokens) / 128
     assert core.cache_bytes == pytest.approx(5 * 10 * ENTRY * (read + tokens * (1 + 1 / 128)))
     pairs = tokens * 128 + tokens * (12_800 + (tokens + 1) / 2) / 128
@@ -190,10 +186,8 @@ def test_each_token_of_csa_gathers_for_itself(tokens, context):
 def test_index_keys_are_read_anew_where_kernels_do_not_share_them():
     """Hopper's kernel takes 1, 2 or 4 tokens of a sequence, Blackwell's any number."""
     point = {"batch_size": 1, "tokens_per_sequence": 3, "context_length": 40_000}
-    hopper, blackwell = (
-        components(4, **point, compute_capability=number)["indexer"].cache_bytes
-        for number in (9, 10)
-    )
+    both = (components(4, **point, compute_capability=number) for number in (9, 10))
+    hopper, blackwell = (found["indexer"].cache_bytes for found in both)
     assert hopper / blackwell == pytest.approx(3, rel=1e-4)
 
 
@@ -219,13 +213,9 @@ def test_matrices_and_values_between_them(ratio, index_queries, degree):
         assert parts["compressor"].weight_bytes == 10 * 2 * wide
         assert parts["compressor"].dtype == "bf16"
     heads, groups = 64 * 512 // degree, 8 * 1024 // degree
-    read_and_written = {
-        "wq_a and wkv": 4096 + (1024 + 512),
-        "wq_b and that of the indexer": 1024 + (heads + index_queries),
-        "wo_a": heads + groups,
-        "wo_b": groups + 4096,
-    }
-    moved = sum(read_and_written.values())
+    moved = 4096 + (1024 + 512)  # wq_a and wkv
+    moved += 1024 + (heads + index_queries)  # wq_b and that of the indexer
+    moved += (heads + groups) + (groups + 4096)  # wo_a, wo_b
     assert found.activation_bytes == pytest.approx(3 * 10 * 2 * moved, rel=1e-12)
 
 
@@ -242,8 +232,7 @@ def test_module_has_a_window_and_four_streams():
     head = mtp_drafter(FLASH).architectures[0]
     assert head.layers[0].mixer == MIXERS[0]
     assert head.layers[0].feed_forward == FLASH.layers[0].feed_forward
-    assert head.residuals == FLASH.residuals
-    assert head.input_projection_size == 2 * 4096
+    assert (head.residuals, head.input_projection_size) == (FLASH.residuals, 2 * 4096)
 
 
 @each_row(("changes", "message"), faults("compressed attention"))

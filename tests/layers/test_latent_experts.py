@@ -7,10 +7,8 @@ from specmodel import load_architecture
 from specmodel.core.layers import Layout, RoutedExperts
 
 H, LATENT, WIDTH, SHARED, EXPERTS, USED = 4096, 1024, 2688, 5376, 512, 22
-FIELDS = {
-    "num_experts": EXPERTS, "experts_per_token": USED, "expert_size": WIDTH,
-    "num_shared_experts": 1, "shared_expert_size": SHARED, "is_gated": False,
-}  # fmt: skip
+FIELDS = {"num_experts": EXPERTS, "experts_per_token": USED, "expert_size": WIDTH}
+FIELDS |= {"num_shared_experts": 1, "shared_expert_size": SHARED, "is_gated": False}
 LAYER = RoutedExperts(**FIELDS, latent_size=LATENT)
 
 
@@ -23,8 +21,7 @@ def model(latent_size=LATENT, **changes):
 def test_parameters_by_hand():
     expert, around = 2 * LATENT * WIDTH, 2 * H * LATENT
     always = H * EXPERTS + 2 * H * SHARED + around
-    assert LAYER.expert_parameters(H) == expert
-    assert LAYER.parameters(H) == EXPERTS * expert + always
+    assert (LAYER.expert_parameters(H), LAYER.parameters(H)) == (expert, EXPERTS * expert + always)
     assert LAYER.active_parameters(H) == USED * expert + always
 
 
@@ -32,16 +29,14 @@ def test_parameters_by_hand():
 def test_projections_are_copied_to_each_gpu_and_left_in_16_bits(gpus):
     own, layout = model(weight_dtype="fp8", expert_dtype="fp4"), Layout(gpus, gpus)
     held = LAYER.weight_bytes(own.stream, layout)
-    experts = EXPERTS * 2 * LATENT * WIDTH / gpus * 0.5625
-    shared = 2 * H * SHARED / gpus
+    experts, shared = EXPERTS * 2 * LATENT * WIDTH / gpus * 0.5625, 2 * H * SHARED / gpus
     assert held == pytest.approx(experts + shared + (H * EXPERTS + 2 * H * LATENT) * 2, rel=1e-12)
 
 
 @pytest.mark.parametrize("gpus", [1, 4])
 def test_work_of_the_projections(gpus):
     part = pass_of(model(), batch_size=8, layout=Layout(gpus)).components["latent_projections"]
-    assert part.flop == 8 * 3 * 2 * (2 * H * LATENT)
-    assert part.weight_bytes == 3 * 2 * H * LATENT * 2
+    assert (part.flop, part.weight_bytes) == (8 * 3 * 2 * (2 * H * LATENT), 3 * 2 * H * LATENT * 2)
     assert part.activation_bytes == 8 * 3 * 2 * (H + LATENT) * 2
     assert (part.kernels, part.depth, part.kind) == (6, 3 * (H + LATENT), "gemm")
     assert "latent_projections" not in pass_of(model(0), batch_size=8).components

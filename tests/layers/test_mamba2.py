@@ -13,22 +13,19 @@ SUPER = load_architecture("nemotron-3-super-120b-a12b")
 H, HEADS, WIDTH, GROUPS, STATE, LAYERS = 4096, 128, 64, 8, 128, 40
 INNER = HEADS * WIDTH
 LAYER = next(mixer for mixer in SUPER.mixers if isinstance(mixer, Mamba2))
-ONE_GROUP = Mamba2(
-    num_state_heads=HEADS, state_head_dim=WIDTH, num_state_groups=1, state_dim=256, conv_kernel=4
-)
+OF_HEADS = {"num_state_heads": HEADS, "state_head_dim": WIDTH, "conv_kernel": 4}
+ONE_GROUP = Mamba2(**OF_HEADS, num_state_groups=1, state_dim=256)
 
 
 def test_weights_of_a_layer_by_hand():
     channels = INNER + 2 * GROUPS * STATE
     matrices = H * (INNER + channels + HEADS) + INNER * H
     by_head = matrices + channels * 4 + 3 * HEADS + INNER
-    assert LAYER.weights(H) == by_head
-    assert LAYER.weights(H, 8) == by_head / 8
+    assert (LAYER.weights(H), LAYER.weights(H, 8)) == (by_head, by_head / 8)
 
 
 def test_layers_have_one_purpose_and_one_norm():
-    assert SUPER.num_layers == 88
-    assert SUPER.num_norms == 88 + 1
+    assert (SUPER.num_layers, SUPER.num_norms) == (88, 88 + 1)
     pairs = [(bool(group.mixer), bool(group.feed_forward)) for group in SUPER.layers]
     assert all(mixer != block for mixer, block in pairs)
     reductions = pass_of(SUPER, batch_size=1, layout=Layout(8)).components["all_reduce"].reductions
@@ -70,9 +67,8 @@ def test_states_of_16_bits_move_half_as_much():
     half = SUPER.with_changes("target", {"state_dtype": "bf16"})
     one, other = (pass_of(m, batch_size=3).components["recurrence"] for m in (SUPER, half))
     assert other.cache_bytes == one.cache_bytes / 2 == 3 * LAYERS * 2 * INNER * STATE * 2
-    assert float(SUPER.sequence_bytes(np.zeros(())) - half.sequence_bytes(np.zeros(()))) == (
-        LAYERS * INNER * STATE * 2
-    )
+    kept = [float(model.sequence_bytes(np.zeros(()))) for model in (SUPER, half)]
+    assert kept[0] - kept[1] == LAYERS * INNER * STATE * 2
 
 
 # Memory, and the module that drafts
@@ -82,8 +78,7 @@ def test_states_reserved_for_drafted_tokens():
     named = {"target": SUPER, "hardware": "b200", "drafter": "ngram", "engine": "ideal"}
     target = deploy(**named, stack="datasheet", tensor_parallel=8)[0]
     kept = [float(MemoryUse(target, 0.0, tokens).bytes_per_request) for tokens in (1.0, 4.0)]
-    channels = INNER + 2 * GROUPS * STATE
-    states = LAYERS * INNER * STATE * 4 / 8
+    channels, states = INNER + 2 * GROUPS * STATE, LAYERS * INNER * STATE * 4 / 8
     entries = 3 * 8 * 2 * 128 * 2  # of eight layers, one of two KV heads on each GPU
     windows = LAYERS * channels / 8 * 2 * (5 * 6 - 2 * 3)
     assert kept[1] - kept[0] == pytest.approx(3 * states + windows + entries, rel=1e-12)

@@ -24,9 +24,8 @@ def _product_of_all_factors(tokens, p, c):
 @each_row("p", [1e-4, 0.25, 1.0])
 @each_row("c", [0.0, 1e-6, 0.18, 1.0])
 def test_use_of_an_expert_by_long_sequences_is_a_product_of_all_its_factors(tokens, p, c):
-    assert float(expert_use(tokens, p, c)) == pytest.approx(
-        _product_of_all_factors(tokens, p, c), abs=1e-12
-    )
+    expected = _product_of_all_factors(tokens, p, c)
+    assert float(expert_use(tokens, p, c)) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_union_grows_evenly_over_the_place_where_its_sum_becomes_an_integral():
@@ -86,14 +85,11 @@ def test_a_sequence_becomes_a_prompt_by_and_by(target):
 def test_short_sequences_are_decoded_and_mixtures_have_both():
     short = _work(batch_size=4, tokens_per_sequence=128, context_length=100)
     assert "prompt_attention" not in short
-    groups = [
-        sequence_group(batch_size=4, context_length=100),
-        sequence_group(batch_size=1, tokens_per_sequence=500, logits_per_sequence=1),
-    ]
+    plain = {"batch_size": 4, "context_length": 100}
+    prompt = {"batch_size": 1, "tokens_per_sequence": 500, "logits_per_sequence": 1}
+    groups = [sequence_group(**point) for point in (plain, prompt)]
     mixed = pass_work(load_architecture("deepseek-r1"), groups).components
-    plain = _work(batch_size=4, context_length=100)
-    prompt = _work(batch_size=1, tokens_per_sequence=500, logits_per_sequence=1)
-    for name, alone in (("attention_core", plain), ("prompt_attention", prompt)):
+    for name, alone in (("attention_core", _work(**plain)), ("prompt_attention", _work(**prompt))):
         for field in ("flop", "cache_bytes", "activation_bytes", "groups"):
             value = getattr(alone[name], field)
             assert getattr(mixed[name], field) == pytest.approx(value)

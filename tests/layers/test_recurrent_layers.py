@@ -9,26 +9,19 @@ from strategies import pass_of
 
 from specmodel import deploy, load_architecture
 from specmodel.core.cost import pass_work
-from specmodel.core.layers import (
-    GatedDeltaNet,
-    GroupedAttention,
-    Layout,
-    LightningAttention,
-    sequence_group,
-)
+from specmodel.core.layers import GatedDeltaNet, GroupedAttention, Layout, sequence_group
+from specmodel.core.layers.linear_attention import LightningAttention
 from specmodel.core.layers.states import StateKeeping
 
-NET = GatedDeltaNet(
-    num_key_heads=16, num_value_heads=64, key_head_dim=128, value_head_dim=128, conv_kernel=4
-)
+SIZES = {"num_key_heads": 16, "num_value_heads": 64, "key_head_dim": 128, "value_head_dim": 128}
+NET = GatedDeltaNet(**SIZES, conv_kernel=4)
 
 
 def test_weights_of_a_layer_by_hand():
     """Qwen3.5-397B: 16 key and 64 value heads of 128, 4096 wide."""
     qkv = 2 * 16 * 128 + 64 * 128
     by_head = 4096 * (qkv + 64 * 128 + 64 + 64) + qkv * 4 + 64 + 64 + 64 * 128 * 4096
-    assert NET.weights(4096) == by_head + 128
-    assert NET.weights(4096, 8) == by_head / 8 + 128
+    assert (NET.weights(4096), NET.weights(4096, 8)) == (by_head + 128, by_head / 8 + 128)
 
 
 def test_output_gate_doubles_the_query_projection():
@@ -44,9 +37,7 @@ def test_key_heads_are_not_copied():
     refused(message, hybrid("Qwen3.5-397B-A17B").check_layout, Layout(32))
 
 
-@pytest.mark.parametrize(("tokens", "logits", "written"), [
-    (1, None, 1), (4, None, 4), (512, 1, 1), (512, 0, 1), (8, 3, 3),
-])  # fmt: skip
+@cases("tokens logits written", (1, None, 1), (4, None, 4), (512, 1, 1), (512, 0, 1), (8, 3, 3))
 def test_state_is_read_once_and_written_for_each_token_with_logits(tokens, logits, written):
     given = {"tokens_per_sequence": tokens, "logits_per_sequence": logits}
     work = pass_of(hybrid("Qwen3.5-397B-A17B"), batch_size=5, context_length=100, **given)
@@ -75,8 +66,7 @@ def test_convolutions_by_hand(name, layers, channels, kernel, tokens, gpus):
     part, width = work["short_convolution"], layers * channels / gpus
     assert part.cache_bytes == 5 * width * (2 * (kernel - 1) + tokens - 1) * 2
     assert part.activation_bytes == 5 * tokens * width * 2 * 2
-    assert part.weight_bytes == width * kernel * 2
-    assert part.flop == 5 * tokens * 2 * kernel * width
+    assert (part.weight_bytes, part.flop) == (width * kernel * 2, 5 * tokens * 2 * kernel * width)
     assert (part.kind, part.kernels) == ("elementwise", layers)
 
 

@@ -90,11 +90,8 @@ def test_layers_for_several_tokens_have_one_stream_unless_said():
 
 def test_streams_that_are_not_mixed_need_fewer_numbers():
     """As in Hy4: what is read of each stream, and what each gets; two scales, four biases each."""
-    plain, gated = (
-        with_residuals(**HYPER, is_mixed=False, gate_rank=rank).total_parameters
-        - PLAIN.total_parameters
-        for rank in (0, 320)
-    )
+    models = [with_residuals(**HYPER, is_mixed=False, gate_rank=rank) for rank in (0, 320)]
+    plain, gated = (model.total_parameters - PLAIN.total_parameters for model in models)
     assert plain == 2 * LAYERS * (8 * (4 * H + 1) + 2)
     assert gated == pytest.approx(2 * LAYERS * 4 * H * (2 * 320 + 4), rel=1e-3)
 
@@ -103,8 +100,7 @@ def test_parts_beside_others_read_no_residual():
     group = PLAIN.layers[0]
     beside = replace(group, feed_forward=None, num_norms=0)
     model = replace(PLAIN, layers=(group, beside))
-    assert model.around.mixed_layers == group.count
-    assert model.around.mixed_blocks == 2 * group.count
+    assert (model.around.mixed_layers, model.around.mixed_blocks) == (group.count, 2 * group.count)
 
 
 @each_row(("residuals", "message"), faults("residuals"))

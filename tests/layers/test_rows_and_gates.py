@@ -4,21 +4,12 @@ import math
 
 import pytest
 from msgspec.structs import replace
-from rows import each_row, one_case
+from rows import each_row, one_case, values_of
 from strategies import pass_of
 
 from specmodel import load_architecture
-from specmodel.core.layers import (
-    GatedDeltaNet,
-    GroupedAttention,
-    KimiDeltaAttention,
-    LatentAttention,
-    Layout,
-    LightningAttention,
-    Mamba2,
-    ShortConvolution,
-    sequence_group,
-)
+from specmodel.core import layers
+from specmodel.core.layers import GroupedAttention, LatentAttention, Layout, sequence_group
 from specmodel.core.layers.attention import latent_arithmetic
 from specmodel.core.layers.batch import Batch, Carried
 from specmodel.core.layers.run import Pass
@@ -27,12 +18,7 @@ from specmodel.core.layers.stream import Stream
 
 H, TOKENS, LAYERS = 4096, 6, 5
 
-SHAPES = {
-    # MoE layers, width, experts, experts to choose from, of a token, bytes of a value sent and back
-    "qwen3-30b-a3b": (48, 2048, 128, 128, 8, 2, 2),
-    "deepseek-v3": (58, 7168, 256, 256, 8, 1, 2),  # 8 bits out, 16 back: 7,168 B and 14,336 B
-    "longcat-flash": (28, 6144, 512, 768, 12, 2, 2),  # of 768 choices, 256 have no weights
-}
+SHAPES = {name: own for name, *own in values_of("cases/layers.txt", "rows of experts")}
 """As published; the scales of 8-bit rows, 4 B for each 128 values, are left out (1 %)."""
 
 
@@ -86,15 +72,13 @@ def test_every_gpu_routes_all_tokens_in_16_bits(name, gpus):
 
 # Gates of mixers
 
-DELTA_NET = GatedDeltaNet(
-    num_key_heads=16, num_value_heads=32, key_head_dim=128, value_head_dim=128, conv_kernel=4
-)
-KIMI_DELTA = KimiDeltaAttention(num_heads=32, head_dim=128, conv_kernel=4)
-MAMBA = Mamba2(
-    num_state_heads=64, state_head_dim=64, num_state_groups=8, state_dim=128, conv_kernel=4
-)
-LIGHTNING = LightningAttention(num_heads=32, head_dim=128)
-CONVOLUTION = ShortConvolution(num_channels=32 * 128, conv_kernel=3)
+SIZES = {"num_key_heads": 16, "num_value_heads": 32, "key_head_dim": 128, "value_head_dim": 128}
+DELTA_NET = layers.GatedDeltaNet(**SIZES, conv_kernel=4)
+KIMI_DELTA = layers.KimiDeltaAttention(num_heads=32, head_dim=128, conv_kernel=4)
+SIZES = {"num_state_heads": 64, "state_head_dim": 64, "num_state_groups": 8, "state_dim": 128}
+MAMBA = layers.Mamba2(**SIZES, conv_kernel=4)
+LIGHTNING = layers.LightningAttention(num_heads=32, head_dim=128)
+CONVOLUTION = layers.ShortConvolution(num_channels=32 * 128, conv_kernel=3)
 
 
 def work_of(mixer, gpus, *, tokens=1, states=NATIVE, weights="bf16"):
@@ -162,8 +146,7 @@ def test_gates_of_recurrent_mixers(gpus):
 
     A short convolution has a gate before it and another after it.
     """
-    size = 32 * 128
-    in_and_out = 2
+    size, in_and_out = 32 * 128, 2
     moved = {
         DELTA_NET: (GATED_PRODUCT, 1), KIMI_DELTA: (GATED_PRODUCT, 1), MAMBA: (GATED_PRODUCT, 1),
         LIGHTNING: (in_and_out * 3 + GATED_PRODUCT, 2), CONVOLUTION: (2 * GATED_PRODUCT, 2),
@@ -175,12 +158,8 @@ def test_gates_of_recurrent_mixers(gpus):
 STATE_BYTES = 32 * 128 * 128 * 4
 RECURRENCES = [
     # values a token, operations for each element of the state, bytes of the record of a token
-    (
-        DELTA_NET,
-        2 * 16 * 128 + 2 * 32 * 128 + 2 * 32,  # queries and keys, values and results, two gates
-        8,
-        (16 * 128 + 32 * 128 + 32) * 4,
-    ),
+    # queries and keys, values and results, two gates
+    (DELTA_NET, 2 * 16 * 128 + 2 * 32 * 128 + 2 * 32, 8, (16 * 128 + 32 * 128 + 32) * 4),
     # and a gate for each element of a key
     (KIMI_DELTA, 4 * 32 * 128 + 32 * 128 + 32, 8, 32 * 128 * (4 + 2 + 2)),
     (LIGHTNING, 4 * 32 * 128, 6, 2 * 32 * 128 * 4),
@@ -196,9 +175,7 @@ RECURRENCES = [
     (StateKeeping("native", "scratch"), 1 + 4 + 2, 0),  # the accepted one is copied
 )
 @each_row(("mixer", "values", "operations", "record"), RECURRENCES)
-def test_a_gpu_has_its_recurrences(
-    mixer, values, operations, record, states, moved, recorded, gpus
-):
+def test_recurrences_of_a_gpu(mixer, values, operations, record, states, moved, recorded, gpus):
     part = work_of(mixer, gpus, tokens=4, states=states)["recurrence"]
     state = STATE_BYTES / 4
     assert part.flop == TOKENS * 4 * LAYERS * operations * state / gpus
@@ -230,10 +207,9 @@ def test_matrices_of_kimi_deltas_gates(decay, gate, gpus):
 def test_matrices_of_other_recurrent_mixers(gpus):
     """Each reads hidden values and writes them; in between is what one matrix hands to another."""
     size, groups, heads = 32 * 128 / gpus, 8 * 128 / gpus, 64 / gpus
-    of_net, of_mamba, of_lightning, of_convolution = (
-        work_of(mixer, gpus)["recurrent_projections"]
-        for mixer in (DELTA_NET, MAMBA, LIGHTNING, CONVOLUTION)
-    )
+    mixers = (DELTA_NET, MAMBA, LIGHTNING, CONVOLUTION)
+    made = [work_of(mixer, gpus)["recurrent_projections"] for mixer in mixers]
+    of_net, of_mamba, of_lightning, of_convolution = made
     made = 2 * groups * 2 + 2 * size + 2 * 32 / gpus  # queries and keys, values, gates
     assert_moved(of_net, H + made + size + H, of_net.kernels / LAYERS)
     made = size + (size + 2 * groups) + heads  # gate, what is convolved, steps

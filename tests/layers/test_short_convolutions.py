@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from configs import CONFIGS, read
 from printed import refused
-from rows import cases
+from rows import each_listed
 
 from specmodel import InputError, deploy, load_architecture, predict
 from specmodel.core.cost import MemoryUse
@@ -30,8 +30,7 @@ def test_windows_reserved_for_drafted_tokens():
     """In as many slots as of models with states: 2 without drafts, 5 with three drafted tokens."""
     target = deploy(**RUN, engine="ideal", stack="datasheet")[0]
     kept = [float(MemoryUse(target, 0.0, tokens).bytes_per_request) for tokens in (1.0, 4.0)]
-    entries = 3 * 6 * 2 * 8 * 64 * 2
-    windows = LAYERS * H * 2 * (5 * (2 + 3) - 2 * 2)
+    entries, windows = 3 * 6 * 2 * 8 * 64 * 2, LAYERS * H * 2 * (5 * (2 + 3) - 2 * 2)
     assert kept[1] - kept[0] == entries + windows
 
 
@@ -44,15 +43,7 @@ def test_a_rejection_needs_a_chain():
 # What is read
 
 
-@cases(
-    "changes width",
-    ({}, 704),  # 666 of 1000, in steps of 64
-    ({"block_ffn_dim_multiplier": 1.5}, 1024),
-    ({"block_multiple_of": 1}, 666),
-    ({"block_multiple_of": None}, 768),
-    ({"block_auto_adjust_ff_dim": False}, 1000),
-    ({"block_ff_dim": None, "intermediate_size": 3000}, 2048),
-)
+@each_listed
 def test_width_of_dense_blocks(changes, width):
     assert [block.ffn_size for block in read(SMALL, **changes).feed_forwards] == [width]
 

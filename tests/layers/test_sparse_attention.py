@@ -41,13 +41,9 @@ def test_weights_of_a_layer():
         assert shared.weights(7168, degree) == own
 
 
-VLLM_INDEXER = {
-    "indexer": (
-        *("k_norm", "fused_indexer_q_rope_quant", "rotary_emb", "cat"),
-        *("indexer_k_quant_and_cache", "fp8_fp4_paged_mqa_logits"),
-    ),
-    "index_selection": ("fill", "cooperative_topk"),
-}
+VLLM_INDEXER = {"index_selection": ["fill", "cooperative_topk"]}
+VLLM_INDEXER["indexer"] = ["k_norm", "fused_indexer_q_rope_quant", "rotary_emb", "cat"]
+VLLM_INDEXER["indexer"] += ["indexer_k_quant_and_cache", "fp8_fp4_paged_mqa_logits"]
 """What a decode step runs for an indexer beside its matrices in vLLM 0.33 on Hopper: `Indexer` of
 ``model_executor/models/deepseek_v2.py``; `sparse_attn_indexer`, which fills the list with -1, and
 `SparseIndexerTopk` in ``model_executor/layers``. ``models/deepseek_v32`` runs the first five and
@@ -55,36 +51,24 @@ the fill inside two kernels of attention."""
 
 
 def test_indexer_without_a_latent_of_queries_reads_what_the_layer_reads():
-    whole, shared = (
-        replace(DEEPSEEK, q_lora_rank=0, has_indexer=has_indexer) for has_indexer in (True, False)
-    )
+    whole, shared = (replace(DEEPSEEK, q_lora_rank=0, has_indexer=has) for has in (True, False))
     queries = DEEPSEEK.index_num_heads * DEEPSEEK.index_head_dim
     read_once = DEEPSEEK.index_num_heads + DEEPSEEK.index_head_dim
     made = 7168 * (queries + read_once) + 2 * DEEPSEEK.index_head_dim
     assert whole.weights(7168) - shared.weights(7168) == made
 
 
-def components(architecture=DEEPSEEK_V32, capability=HOPPER, layout=None, **sequences):
-    layout = layout or Layout()
-    return pass_of(
-        architecture, layout=layout, compute_capability=capability, **sequences
-    ).components
+def components(architecture=DEEPSEEK_V32, capability=HOPPER, **point):
+    return pass_of(architecture, compute_capability=capability, **point).components
 
 
 def test_indexer_launches_what_vllm_does():
     """Four layers with an indexer each, and one of four."""
-    layers = [[(4, GLM)], [(1, GLM), (3, GLM_SHARED)]]
-    every, first = (
-        components(
-            replace(GLM_52, layers=tuple(LayerGroup(count=n, mixer=mixer) for n, mixer in each)),
-            batch_size=5,
-            context_length=9000,
-        )
-        for each in layers
-    )
+    one, three = LayerGroup(count=1, mixer=GLM), LayerGroup(count=3, mixer=GLM_SHARED)
+    models = [replace(GLM_52, layers=own) for own in ((replace(one, count=4),), (one, three))]
+    every, first = (components(model, batch_size=5, context_length=9000) for model in models)
     for name, kernels in VLLM_INDEXER.items():
-        assert every[name].kernels == 4 * len(kernels)
-        assert first[name].kernels == len(kernels)
+        assert (every[name].kernels, first[name].kernels) == (4 * len(kernels), len(kernels))
     own, shared = (found["attention_projections"] for found in (every, first))
     # queries are made of their latent; the key and weights of heads of hidden values
     assert own.depth - shared.depth == 3 * (2048 + 6144 + 6144)
@@ -98,8 +82,7 @@ def test_decoding_reads_all_index_keys_and_gathers_the_best():
     assert found["indexer"].cache_bytes == 4 * 61 * 132 * (100_001 + 1)
     assert found["indexer"].flop == 4 * 61 * 2 * 64 * 128 * 100_001
     core = found["attention_core"]
-    assert core.memory_cause == "KV"
-    assert core.cache_bytes == 4 * 61 * 1152 * (2048 + 1)
+    assert (core.memory_cause, core.cache_bytes) == ("KV", 4 * 61 * 1152 * (2048 + 1))
     assert core.flop == 4 * 61 * 2 * 128 * (576 + 512) * 2048
     kinds = [found[name].kind for name in ("attention_projections", "indexer", "attention_core")]
     assert kinds == ["sparse_attention", "indexer", "sparse_attention"]
@@ -114,38 +97,33 @@ def test_short_context_is_attended_whole():
 
 
 def test_choosing_takes_a_processor_for_each_token():
-    few, many, more = (
-        float(components(batch_size=B, context_length=4095)["index_selection"].groups)
-        for B in (1, 1000, 2000)
-    )
+    found = components(batch_size=np.array([1.0, 1000.0, 2000.0]), context_length=4095)
+    few, many, more = found["index_selection"].groups
     assert few == pytest.approx(61 * 128 / 2, rel=1e-3)
     assert many == pytest.approx(61 * 1000 / 2, rel=1e-2)
     assert more == pytest.approx(2 * many, rel=1e-2)
 
 
-@one_case(
-    "capability tokens reads",
-    *((HOPPER, tokens, reads) for tokens, reads in ((2, 1), (3, 3), (4, 1))),
-    *((BLACKWELL, 3, 1), (None, 2, 1), (None, 4, 4)),
-)
+SHARING = [(HOPPER, 2, 1), (HOPPER, 3, 3), (HOPPER, 4, 1)]
+
+
+@one_case("capability tokens reads", *SHARING, (BLACKWELL, 3, 1), (None, 2, 1), (None, 4, 4))
 def test_tokens_that_share_index_keys(capability, tokens, reads):
     """The kernel takes 1, 2 or 4 tokens of a sequence on Hopper and any number on Blackwell.
 
     Every other number is cut into sequences of one token, each of which reads all keys.
     """
     context = 100_000
-    found = components(
-        capability=capability, batch_size=2, tokens_per_sequence=tokens, context_length=context
-    )
+    point = {"batch_size": 2, "tokens_per_sequence": tokens, "context_length": context}
+    found = components(capability=capability, **point)
     read = reads * (context + tokens)
     assert found["indexer"].cache_bytes == pytest.approx(2 * 61 * 132 * (read + tokens))
     assert found["attention_core"].cache_bytes == 2 * 61 * 1152 * (tokens * 2048 + tokens)
 
 
 def test_chunk_of_a_prompt_reads_index_keys_once():
-    found = components(
-        batch_size=1, tokens_per_sequence=4096, context_length=10_000, logits_per_sequence=1
-    )
+    point = {"tokens_per_sequence": 4096, "context_length": 10_000, "logits_per_sequence": 1}
+    found = components(batch_size=1, **point)
     assert found["indexer"].cache_bytes == 61 * 132 * (14_096 + 4096)
     pairs = 4096 * (10_000 + 4097 / 2)
     assert found["indexer"].flop == pytest.approx(61 * 2 * 64 * 128 * pairs)
@@ -161,13 +139,10 @@ def test_the_index_is_on_every_gpu():
 
 
 @given(
-    chosen=st.sampled_from([(GLM_52, "attention_core"), (M3, "block_sparse_core")]),
-    context=st.floats(0, 1e6),
-    more=st.floats(1.0, 1.001),
-    batch=st.floats(0.5, 512),
-    tokens=st.integers(1, 9),
-    capability=st.sampled_from([None, 8.0, 9.0, 10.0, 12.0]),
-)
+    st.sampled_from([(GLM_52, "attention_core"), (M3, "block_sparse_core")]), st.floats(0, 1e6),
+    st.floats(1.0, 1.001), st.floats(0.5, 512), st.integers(1, 9),
+    st.sampled_from([None, 8.0, 9.0, 10.0, 12.0]),
+)  # fmt: skip
 def test_work_is_continuous_and_grows(chosen, context, more, batch, tokens, capability):
     model, core = chosen
 
@@ -210,14 +185,11 @@ def test_latent_attention_with_a_window_keeps_and_reads_no_more():
     whole = LatentAttention(**sizes, qk_nope_head_dim=192, qk_rope_head_dim=64)
     windowed = replace(whole, window=512)
     assert (windowed.for_head.place, windowed.for_head.mixer) == (2, whole)
-    models = [
-        replace(DEEPSEEK_V32, layers=(LayerGroup(count=2, mixer=mixer),))
-        for mixer in (windowed, whole)
-    ]
+    groups = [LayerGroup(count=2, mixer=mixer) for mixer in (windowed, whole)]
+    models = [replace(DEEPSEEK_V32, layers=(group,)) for group in groups]
     assert models[0].sequence_bytes(9e4) == models[1].sequence_bytes(512.0) == 2 * 512 * 1088 * 2
-    inside, long, beyond = (
-        components(model, batch_size=2, context_length=context)["attention_core"]
-        for model, context in ((models[1], 511), (models[0], 511), (models[0], 90_000))
-    )
+    points = (models[1], 511), (models[0], 511), (models[0], 90_000)
+    found = [components(model, batch_size=2, context_length=n) for model, n in points]
+    inside, long, beyond = (parts["attention_core"] for parts in found)
     for field in ("flop", "cache_bytes"):
         assert getattr(inside, field) == getattr(long, field) == getattr(beyond, field) > 0

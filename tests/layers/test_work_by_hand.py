@@ -28,19 +28,16 @@ def test_norms_read_and_write_two_tensors():
     """
     model, norms = part("qwen3-30b-a3b", "norms")
     rows = (2 * model.num_layers + 1) * model.hidden_size
-    assert norms.activation_bytes == TOKENS * 4 * rows * 2
-    assert norms.weight_bytes == rows * 2
+    assert (norms.activation_bytes, norms.weight_bytes) == (TOKENS * 4 * rows * 2, rows * 2)
     assert 5 * TOKENS * rows <= norms.flop <= 8 * TOKENS * rows
 
 
 def test_int4_has_the_size_of_a_published_checkpoint():
     """Llama-2-7B in AWQ, groups of 128, is 3.89 GB (the card of TheBloke/Llama-2-7B-AWQ); a
     scale and a zero point for each 64 or 256 weights would make it 4.02 or 3.83."""
-    layer = {
-        "mixer": {"kind": "attention", "num_heads": 32, "num_kv_heads": 32, "head_dim": 128},
-        "feed_forward": {"kind": "dense", "ffn_size": 11008},
-    }
-    shape = {"hidden_size": 4096, "vocabulary_size": 32000, "layers": [{"count": 32} | layer]}
+    mixer = {"kind": "attention", "num_heads": 32, "num_kv_heads": 32, "head_dim": 128}
+    layer = {"count": 32, "mixer": mixer, "feed_forward": {"kind": "dense", "ffn_size": 11008}}
+    shape = {"hidden_size": 4096, "vocabulary_size": 32000, "layers": [layer]}
     dtypes = {"weight_dtype": "int4", "embedding_dtype": "fp16"}
     llama = load_architecture("llama-3.1-8b").with_changes("target", shape | dtypes)
     assert llama.weight_bytes(Layout()) == pytest.approx(3.89e9, abs=0.005e9)
@@ -94,8 +91,7 @@ def test_latent_attention_passes_on_latents_and_heads():
 @pytest.mark.parametrize(("name", "row"), [("opt-30b", 2 * 7168), ("opt-350m", 512 + 1024)])
 def test_embedding_reads_a_row_and_writes_one_for_each_token(name, row):
     _, embedding = part(name, "embedding")
-    assert embedding.activation_bytes == TOKENS * row * 2
-    assert embedding.weight_bytes == 0
+    assert (embedding.activation_bytes, embedding.weight_bytes) == (TOKENS * row * 2, 0)
 
 
 def test_dense_blocks_read_and_write_what_their_three_kernels_hand_on():
@@ -106,8 +102,7 @@ def test_dense_blocks_read_and_write_what_their_three_kernels_hand_on():
     products, acted = dense_block("dense_ffn", run, width, 1, is_gated=True, dtype="bf16").values()
     assert products.activation_bytes == TOKENS * ((h + 2 * width) + (width + h)) * 2
     assert acted.activation_bytes == TOKENS * (2 * width + width) * 2
-    assert (products.kernels, acted.kernels) == (2, 1)
-    assert products.depth == h + width
+    assert (products.kernels, acted.kernels, products.depth) == (2, 1, h + width)
 
 
 # What engines keep in memory beside or beyond a checkpoint: absorbed matrices, and padding

@@ -22,8 +22,7 @@ NGRAMS = {"ngram_vocab_size_ratio": 78, "emb_split_num": 4, "emb_neighbor_num": 
 
 
 def test_a_token_uses_eight_of_twelve_on_average():
-    assert MODEL.experts_per_token == 12
-    assert MODEL.mean_experts_per_token == pytest.approx(8)
+    assert (MODEL.experts_per_token, MODEL.mean_experts_per_token) == (12, pytest.approx(8))
     assert MODEL.activation_ratio == K / (E + ZERO)
     one = pass_of(MODEL, batch_size=1)
     assert one.active_experts == pytest.approx(8)
@@ -48,8 +47,7 @@ def test_work_by_hand():
     experts, router, zero = (parts[name] for name in ("routed_experts", "router", "zero_experts"))
     assert experts.flop == pytest.approx(28 * 6 * 8 * 2 * 3 * H * WIDTH)
     assert router.weight_bytes == 28 * H * (E + ZERO) * 2
-    assert zero.activation_bytes == 28 * 6 * 5 * H * 2
-    assert (zero.flop, zero.weight_bytes) == (0, 0)
+    assert (zero.activation_bytes, zero.flop, zero.weight_bytes) == (28 * 6 * 5 * H * 2, 0, 0)
     none = MODEL.with_changes("target", {"num_zero_experts": 0})
     assert "zero_experts" not in pass_of(none, batch_size=6).components
     assert none.mean_experts_per_token == 12
@@ -67,8 +65,8 @@ def test_popularity_is_that_of_experts_with_weights():
 
 
 def test_a_single_expert_is_no_choice():
-    with pytest.raises(InputError, match=r"num_experts: got 1; expected .* 2"):
-        MODEL.with_changes("target", {"num_experts": 1, "experts_per_token": 1})
+    changes = {"num_experts": 1, "experts_per_token": 1}
+    refused(r"num_experts: got 1; expected .* 2", MODEL.with_changes, "target", changes)
 
 
 # Double layers and their module
@@ -87,8 +85,7 @@ def test_double_layers_have_two_mixers_and_one_set_of_experts():
 def test_quantised_without_lists_of_names():
     record = {"quant_method": "fp8", "weight_block_size": [128, 128]}
     model = read(SMALL, quantization_config=record)
-    assert model.weight_dtype == "fp8_block"
-    assert model.embedding_dtype == "bf16"
+    assert (model.weight_dtype, model.embedding_dtype) == ("fp8_block", "bf16")
     listed = record | {"ignored_layers": ["model.layers.0*"]}
     message = r"quantization_config ignored_layers: got .*say weight_dtype"
     refused(message, read, SMALL, quantization_config=listed)
@@ -114,8 +111,7 @@ def test_tables_are_looked_up_and_matrices_multiplied():
     looked_up = other["embedding"].activation_bytes - one["embedding"].activation_bytes
     assert looked_up == 5 * 2 * H * 2
     projections = other["ngram_projections"]
-    assert projections.weight_bytes == matrices * 2
-    assert projections.flop == 2 * 5 * matrices
+    assert (projections.weight_bytes, projections.flop) == (matrices * 2, 2 * 5 * matrices)
     # rows of H / 8 in, and the model's width of each out; their mean with the token's is written
     assert projections.activation_bytes == 5 * (H + 8 * H) * 2
     mean = other["elementwise"].activation_bytes - one["elementwise"].activation_bytes
@@ -129,8 +125,7 @@ def test_tables_by_either_name_and_not_in_the_module():
     other = {"oe_vocab_size_ratio": 78, "oe_split_num": 4, "oe_neighbor_num": 3}
     assert read(SMALL | other).ngram_inputs == model.ngram_inputs
     lite = read(SMALL | NGRAMS | {"model_type": "longcat_flash_ngram"})
-    assert lite.num_mtp_modules == 0
-    assert lite.ngram_inputs == model.ngram_inputs
+    assert (lite.num_mtp_modules, lite.ngram_inputs) == (0, model.ngram_inputs)
     (head,) = mtp_drafter(model).architectures
     assert head.ngram_inputs is None
     assert [block.ffn_size for block in head.feed_forwards] == [12288]  # no experts

@@ -4,6 +4,7 @@ import math
 
 import pytest
 from msgspec.structs import replace
+from rows import each_listed
 
 from specmodel import deploy, load_hardware
 from specmodel.core.base.notes import Note
@@ -41,8 +42,7 @@ def test_the_best_of_other_stacks_is_taken_and_nothing_that_was_fitted_is_replac
 
 def test_what_is_borrowed_has_the_spread_of_tables_left_out():
     fit = filled("other_stack", "typical", "own").fits["gemm"]["fp8_block"]
-    assert fit.shape_spread == pytest.approx(math.hypot(0.03, 0.04))
-    assert fit.mean_error == 0.2
+    assert (fit.shape_spread, fit.mean_error) == (pytest.approx(math.hypot(0.03, 0.04)), 0.2)
 
 
 def test_the_order_of_the_ranking_decides():
@@ -67,8 +67,7 @@ def test_the_rankings_that_ship_put_the_smaller_error_first():
     assert {"experts", "gemm", "attention", "latent_attention"} <= set(kinds)
     for ranking in kinds.values():
         errors = [ranking.error[name] for name in ranking.order]
-        assert errors == sorted(errors)
-        assert set(ranking.spread) == set(ranking.order)
+        assert (errors, set(ranking.spread)) == (sorted(errors), set(ranking.order))
 
 
 def test_assumptions_name_what_is_borrowed():
@@ -80,11 +79,7 @@ def test_assumptions_name_what_is_borrowed():
     assert "gemm_fp8_block" not in assumed
 
 
-@pytest.mark.parametrize(
-    ("kind", "stored", "is_other"),
-    [("attention", "bf16", False), ("attention", "fp4", True), ("attention", "fp8", False),
-     ("experts", "int8", True), ("gemm", "fp16", False)],
-)  # fmt: skip
+@each_listed
 def test_kernels_of_a_dtype_that_nobody_timed_have_wider_errors(kind, stored, is_other):
     kernels = choose_kernels(load_hardware("h200_sxm"), "vllm")
     fit, own = kernels.fit(kind, stored), kernels.fits[kind][kernels.place(kind, stored)[1]]

@@ -5,7 +5,7 @@ import tomllib
 import pytest
 from printed import refused
 from published_tables import read_table
-from rows import cases, each_row, faults
+from rows import each_listed, each_row, faults
 from sampled import sampled
 
 from specmodel import HardwareProfile, deploy, list_hardware, load_engine, load_hardware
@@ -34,8 +34,7 @@ def test_values_as_on_the_data_sheet_and_every_one_with_a_source(row):
     profile = load_hardware(row["name"])
 
     memory, link = profile.memory, profile.link
-    assert profile.kind == "gpu"
-    assert memory.capacity_bytes == float(row["memory_gib"]) * 2**30
+    assert (profile.kind, memory.capacity_bytes) == ("gpu", float(row["memory_gib"]) * 2**30)
     assert memory.peak_bytes_per_s == pytest.approx(float(row["bandwidth_gb_per_s"]) * 1e9)
     assert memory.l2_bytes == pytest.approx(float(row["l2_mb"]) * 1e6)
     assert profile.num_multiprocessors == int(row["num_multiprocessors"])
@@ -63,16 +62,15 @@ def test_a_gpu_is_one_file(tmp_path, monkeypatch):
 
 
 def test_no_two_profiles_are_of_a_reported_name():
-    told = [
-        name for profile in map(load_hardware, list_hardware()) for name in profile.reported_names
-    ]
+    profiles = map(load_hardware, list_hardware())
+    told = [name for profile in profiles for name in profile.reported_names]
     assert len(set(told)) == len(told) == len(hardware.profiles_by_reported_name())
 
 
-@each_row(
-    ("name", "factors"),
-    sampled(list_hardware(), [(1e-9, 1), (1e-12, 1), (1, 1e-12), (1, 1e-9), (1e-9, 1e-12)]),
-)
+WRONG = [(1e-9, 1), (1e-12, 1), (1, 1e-12), (1, 1e-9), (1e-9, 1e-12)]
+
+
+@each_row(("name", "factors"), sampled(list_hardware(), WRONG))
 def test_wrong_units_are_refused(name, factors):
     """Such as GB/s, TB/s, TFLOP/s, GFLOP/s, and GB/s with TFLOP/s."""
     bandwidth_factor, rate_factor = factors
@@ -88,16 +86,7 @@ def test_refuses(changes, message):
     refused(message, load_hardware("h100_sxm").with_changes, "hardware", changes)
 
 
-@cases(
-    "name dtype expected",
-    ("h100_sxm", "bf16", "bf16"),
-    ("h100_sxm", "fp16", "bf16"),
-    ("rtx_pro_6000", "fp4", "fp4"),
-    ("mi300x", "fp4", "fp8"),
-    ("h100_sxm", "int4", "int8"),
-    ("a100_sxm_80gb", "fp4", "bf16"),
-    ("t4", "fp8", "fp16"),
-)
+@each_listed
 def test_compute_dtype_is_the_next_wider(name, dtype, expected):
     profile = load_hardware(name)
     assert profile.compute_dtype(dtype) == expected
@@ -111,11 +100,8 @@ def test_a_parameter_at_a_bound_is_one_that_was_fitted():
     refused(r"at_bound: got \['launch_tim'\]; .*launch_time", build, data)
 
 
-def test_unknown_name_suggests_the_nearest():
+def test_a_profile_by_its_file_or_its_name(tmp_path):
     refused(r"hardware: got 'h201'.*h200_sxm", load_hardware, "h201")
-
-
-def test_toml_file(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_bytes((hardware.FOLDER / "l4.toml").read_bytes())
     assert load_hardware(path) == load_hardware(str(path)) == load_hardware("L4")

@@ -70,8 +70,7 @@ def test_active_parameters_as_published(row):
 
 
 def test_parameters_by_hand():
-    attention = 4 * (2 * 64 * 128 + 2 * 64 * 32)
-    norms = 9 * 64
+    attention, norms = 4 * (2 * 64 * 128 + 2 * 64 * 32), 9 * 64
     dense = build(dense_shape())
     assert dense.active_parameters == 64_000 + attention + norms + 4 * 3 * 64 * 256
     assert dense.total_parameters == dense.active_parameters + 64_000
@@ -92,36 +91,25 @@ def test_parameters_by_hand():
 
 def test_groups_are_the_sum_of_their_parts():
     """Attention alone, a feed-forward block alone, and both in one layer: as many norms."""
-    apart = build(
-        grouped_shape({"count": 3, "mixer": ATTENTION}, {"count": 3, "feed_forward": DENSE})
-    )
-    together = build(grouped_shape({"count": 3, "mixer": ATTENTION, "feed_forward": DENSE}))
+    attending, feeding = {"count": 3, "mixer": ATTENTION}, {"count": 3, "feed_forward": DENSE}
+    apart = build(grouped_shape(attending, feeding))
+    together = build(grouped_shape(attending | feeding))
     assert (apart.num_layers, together.num_layers) == (6, 3)
     assert apart.total_parameters == together.total_parameters
     assert apart.sequence_bytes(100.0) == together.sequence_bytes(100.0)
-
-
-def test_group_with_neither_mixer_nor_feed_forward_is_refused():
-    layers = {"count": 2, "mixer": ATTENTION, "feed_forward": DENSE}, {"count": 2, "mixer": None}
-    refused(r"mixer: got None.*a mixer, a feed_forward, or both", build, grouped_shape(*layers))
+    neither = grouped_shape(attending, {"count": 2, "mixer": None})
+    refused(r"mixer: got None.*a mixer, a feed_forward, or both", build, neither)
 
 
 def test_of_two_kinds_of_experts_those_of_most_layers_are_told():
     first = {"count": 2, "mixer": ATTENTION, "feed_forward": EXPERTS}
     second = first | {"count": 3, "feed_forward": EXPERTS | {"expert_size": 64}}
     both = build(grouped_shape(first, second))
-    assert both.experts.expert_size == 64
-    assert list(both.kinds_of_experts.values()) == [2, 3]
+    assert (both.experts.expert_size, list(both.kinds_of_experts.values())) == (64, [2, 3])
     alone = [build(grouped_shape(group)).total_parameters for group in (first, second)]
     outer = 2 * 1000 * 64 + 64
     assert both.total_parameters == sum(alone) - outer
     assert list(build(grouped_shape(first, first)).kinds_of_experts.values()) == [4]
-
-
-def test_what_is_written_is_read_again(tmp_path):
-    path = tmp_path / "mine.toml"
-    path.write_text(records.toml_text(build(moe_shape())), encoding="utf-8")
-    assert load_architecture(path) == load_architecture(str(path)) == build(moe_shape())
 
 
 def test_changes_give_a_new_checked_record():

@@ -6,7 +6,7 @@ import stat
 
 import pytest
 from printed import refused
-from rows import each_row
+from rows import each_row, one_case
 
 from specmodel import InputError, load_architecture, load_hardware
 from specmodel.core.base.files import check_writable, write_text
@@ -30,15 +30,11 @@ def read(path, argument="file"):
     return read_text(path, argument, "TOML")
 
 
-READERS = [
-    (lambda path: read_mapping(path, "file"), ".json"),
-    (lambda path: read_table(path, [], "file"), ".parquet"),
-    (lambda path: load_hardware(path, "file"), ".toml"),
-    (lambda path: load_architecture(path, "file"), ".json"),
-]
-
-
-@each_row(("reader", "suffix"), READERS)
+@one_case(
+    "reader suffix",
+    *((read_mapping, ".json"), (lambda path, name: read_table(path, [], name), ".parquet")),
+    *((load_hardware, ".toml"), (load_architecture, ".json")),
+)
 def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path, reader, suffix):
     own = tmp_path / suffix[1:]
     pipe, folder = own / f"pipe{suffix}", own / f"folder{suffix}"
@@ -46,13 +42,10 @@ def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path, reader, suffix):
     if not pipe.exists():
         os.mkfifo(pipe)
     absent, too_long = own / f"absent{suffix}", own / f"{LONG}{suffix}"
-    for path, reason in (
-        (pipe, "it is no ordinary file"),
-        (folder, "it is a directory"),
-        (absent, "No such file or directory"),
-        (too_long, "File name too long"),
-    ):
-        refused(rf"^file: got .*{reason}", reader, path)
+    ours = (pipe, "it is no ordinary file"), (folder, "it is a directory")
+    theirs = (absent, "No such file or directory"), (too_long, "File name too long")
+    for path, reason in ours + theirs:
+        refused(rf"^file: got .*{reason}", reader, path, "file")
 
 
 def test_links_that_lead_in_a_circle_are_refused(circle):
@@ -78,8 +71,7 @@ def test_a_file_that_is_replaced_keeps_its_mode_and_links_are_followed(tmp_path)
     link.symlink_to(old)
     write_text(link, "new")
     assert link.is_symlink()
-    assert old.read_text() == "new"
-    assert stat.S_IMODE(old.stat().st_mode) == 0o640
+    assert (old.read_text(), stat.S_IMODE(old.stat().st_mode)) == ("new", 0o640)
     assert {*tmp_path.iterdir()} == {old, link}
 
 
@@ -148,8 +140,7 @@ def test_values_too_large_to_show_are_named():
 @each_row("suffix", [".toml", ".json"])
 @each_row("depth", [100, 100_000])
 def test_brackets_without_end_are_refused(tmp_path, suffix, depth):
-    path = tmp_path / f"deep{suffix}"
-    text = "[" * depth + "]" * depth
+    path, text = tmp_path / f"deep{suffix}", "[" * depth + "]" * depth
     path.write_text(f"a = {text}" if suffix == ".toml" else f'{{"model_type": {text}}}')
     refused("target", load_architecture, path)
 

@@ -11,7 +11,7 @@ import pytest
 from configs import CONFIGS, flat, plain, read
 from msgspec.structs import replace
 from printed import refused
-from rows import each_row, one_case
+from rows import each_row, listed, one_case
 
 from specmodel import Architecture, InputError, load_architecture
 from specmodel.core.models.hf.keys import table
@@ -110,13 +110,10 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embedding
 
 @one_case(
     "told scaling longest",
-    (None, {}, None),
-    ("long", {}, None),
-    (40_960, {}, 40_960),
-    (40_960, {"rope_scaling": YARN}, 131_072),
-    (4096, {"rope_scaling": {"factor": 4}}, 16_384),
+    (None, {}, None), ("long", {}, None), (40_960, {}, 40_960),
+    (40_960, {"rope_scaling": YARN}, 131_072), (4096, {"rope_scaling": {"factor": 4}}, 16_384),
     (131_072, {"rope_parameters": LLAMA3}, 131_072),
-)
+)  # fmt: skip
 def test_the_longest_context_is_the_stretched_one(told, scaling, longest):
     llama = without(LLAMA, "max_position_embeddings", "rope_scaling") | scaling
     assert read(llama, max_position_embeddings=told).max_context_length == longest
@@ -216,14 +213,7 @@ def test_two_names_of_one_thing_agree(config, key, alias):
 # Dense layers among sparse ones
 
 
-@one_case(
-    "changes num_dense",
-    ({"mlp_only_layers": []}, 0),
-    ({"mlp_only_layers": [0, 3, 3]}, 2),
-    ({"num_hidden_layers": 7, "decoder_sparse_step": 3}, 5),
-    ({"num_hidden_layers": 3, "decoder_sparse_step": 4}, 3),
-    ({"decoder_sparse_step": 2, "mlp_only_layers": [0, 1, 2]}, 13),
-)
+@listed
 def test_layers_that_are_dense_by_number_or_by_step(changes, num_dense):
     for config in SPARSE:
         model = read(config | {"num_hidden_layers": 24}, **changes)
@@ -312,11 +302,9 @@ def test_num_key_value_heads_missing():
 
 
 def test_every_size_is_needed():
-    needed = {
-        "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "n_routed_experts",
-        "num_experts_per_tok", "num_local_experts", "moe_intermediate_size", "kv_lora_rank",
-        "qk_nope_head_dim", "v_head_dim",
-    }  # fmt: skip
+    needed = {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"}
+    needed |= {"n_routed_experts", "num_experts_per_tok", "num_local_experts", "v_head_dim"}
+    needed |= {"moe_intermediate_size", "kv_lora_rank", "qk_nope_head_dim"}
     for config in ALL:
         bare = without(config, "experts_per_token")  # another name in some
         for key in config.keys() & needed:
@@ -327,10 +315,8 @@ def test_every_size_is_needed():
 # Families and keys that are not understood
 
 
-NEAR = {
-    "chatglm": "glm", "gpt2": "gpt_oss", "qwen3_5": "qwen3_5_text", "Mixtral": "mixtral",
-    "_text": "minimax_text_01", "": "afmoe.* more",
-}  # fmt: skip
+NEAR = {"chatglm": "glm", "gpt2": "gpt_oss", "qwen3_5": "qwen3_5_text", "Mixtral": "mixtral"}
+NEAR |= {"_text": "minimax_text_01", "": "afmoe.* more"}
 """Families that are not known, and what is named instead."""
 
 
@@ -375,9 +361,8 @@ def test_what_transformers_saves_again_is_read_to_the_same_shape(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
     script = Path(__file__).parents[2] / "calibration/resaved.py"
-    done = subprocess.run(
-        [sys.executable, script, tmp_path], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, script, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     (different,) = [line for line in done.stdout.splitlines() if ": differs" in line]
     assert different.startswith("transformers--inkling2: differs: expert_dtype None -> mxfp8")
     assert done.stdout.count(": equal") > 50

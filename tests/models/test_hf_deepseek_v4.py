@@ -13,13 +13,9 @@ from specmodel.core.layers import Layout
 
 FLASH = CONFIGS["deepseek-ai--DeepSeek-V4-Flash"]
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "scale_fmt": "ue8m0"}
-NVFP4 = FP8 | {
-    "quant_algo": "MIXED_PRECISION",
-    "moe_quant_algo": "NVFP4",
-    "group_size": 16,
-    "quantized_layers": {"layers.0.ffn.experts": {"quant_algo": "NVFP4", "group_size": 16}},
-    "ignore": ["*.attn.*", "*.ffn.shared_experts.*", "head", "mtp.*"],
-}
+NVFP4 = FP8 | {"quant_algo": "MIXED_PRECISION", "moe_quant_algo": "NVFP4", "group_size": 16}
+NVFP4 |= {"quantized_layers": {"layers.0.ffn.experts": {"quant_algo": "NVFP4", "group_size": 16}}}
+NVFP4 |= {"ignore": ["*.attn.*", "*.ffn.shared_experts.*", "head", "mtp.*"]}
 
 
 def read(**changes):
@@ -37,8 +33,7 @@ def read(**changes):
 def test_dtypes_of_checkpoints(changes, weights, experts):
     """What is cached has 8 bits in all of them, as engines have it."""
     model = read(**changes)
-    assert (model.weight_dtype, model.expert_dtype) == (weights, experts)
-    assert model.kv_dtype == "fp8"
+    assert (model.weight_dtype, model.expert_dtype, model.kv_dtype) == (weights, experts, "fp8")
 
 
 # V4.1: entries that layers share
@@ -65,12 +60,10 @@ def test_layers_that_share():
 def test_layers_that_read_entries_of_others_in_a_pass():
     """All compressed layers gather 512 entries a token; 8 read all keys, 4 write entries."""
     found = pass_of(read_shared(), batch_size=2, context_length=9999).components
-    windows = 40 * 128
-    gathered = 38 * 512
+    windows, gathered = 40 * 128, 38 * 512
     written = 40 + 3 / 2 + 1
     assert found["attention_core"].cache_bytes == 2 * 528 * (windows + gathered + written)
-    keys = 3 * 10_000 / 2 + 5 * 10_000
-    written = 3 / 2 + 5
+    keys, written = 3 * 10_000 / 2 + 5 * 10_000, 3 / 2 + 5
     assert found["indexer"].cache_bytes == pytest.approx(2 * 132 * (keys + written))
 
 
@@ -97,8 +90,7 @@ def test_modules_of_v41_are_a_block_for_another_drafter():
     mixer = head.architectures[0].layers[0].mixer
     assert mixer == next(iter(model.mixers))
     plain = read_shared(dspark_block_size=None)
-    assert plain.num_mtp_modules == 3
-    assert plain.mtp_layer.mixer.ratio == 0
+    assert (plain.num_mtp_modules, plain.mtp_layer.mixer.ratio) == (3, 0)
 
 
 def test_dspark_of_v41_is_made_of_its_modules():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from configs import TABLE, flat, kinds, read
 from printed import refused
-from rows import each_row, one_case
+from rows import each_row, listed, rows_of
 from shapes import without_fields
 
 from specmodel import Architecture, InputError, list_architectures, load_architecture
@@ -27,11 +27,8 @@ READ, REFUSED = TABLE["read"], TABLE["refused"]
 BY_NAME = {name: row for row in READ for name in row["names"]}
 
 
-GLM_52, DEEPSEEK_32, QWEN_35 = (
-    flat("zai-org--GLM-5.2"),
-    flat("deepseek-ai--DeepSeek-V3.2"),
-    flat("Qwen--Qwen3.5-35B-A3B", model_type="qwen3_5_moe_text"),
-)
+GLM_52, DEEPSEEK_32 = flat("zai-org--GLM-5.2"), flat("deepseek-ai--DeepSeek-V3.2")
+QWEN_35 = flat("Qwen--Qwen3.5-35B-A3B", model_type="qwen3_5_moe_text")
 
 
 def token_bytes(model, **changes):
@@ -62,22 +59,9 @@ def test_parameters_caches_and_states_are_those_of_the_model(row):
     assert float(model.sequence_bytes(np.zeros(()))) == row["state_bytes"]
 
 
-OF_NO_ID = {
-    "qwen3-next-80b-a3b": "transformers--qwen3_next",
-    "kimi-linear-48b-a3b": "transformers--kimi_linear", "step-3.7-flash": "transformers--step3p7",
-    "mimo-v2.5": "XiaomiMiMo--MiMo-V2-Flash", "qwen3.8-27b": "Qwen--Qwen3.5-27B",
-    "ling-3.0-flash": "transformers--bailing_hybrid-saved", "laguna-xs.2": "transformers--laguna",
-    "inkling-2-small": "transformers--inkling2", "mistral-small-4": "transformers--mistral4",
-    "qwen3-coder-30b-a3b": "Qwen--Qwen3-30B-A3B", "qwen3-4b": "Qwen--Qwen3-VL-4B-Instruct",
-    "ling-flash-2.0": "vllm--bailing_moe_v2",
-}  # fmt: skip
+OF_NO_ID = dict(rows_of("cases/models.txt", "shapes by another name"))
 """Those whose shape a configuration has that goes by another name."""
-WITH_MODULES = {
-    "hy3": "transformers--hy_v3",
-    "glm-4.7-flash": "transformers--glm4_moe_lite",
-    "qwen3.8-flash-next": "Qwen--Qwen3.8-Flash-Next",
-    "inkling": "transformers--inkling",
-}
+WITH_MODULES = dict(rows_of("cases/models.txt", "shapes of which engines load modules"))
 """Those whose modules for multi-token prediction engines load, but no key of the class tells."""
 
 
@@ -159,9 +143,8 @@ def test_wrapped_and_plain_are_one_shape(outer, inner):
 @each_row("outer", WRAPPERS)
 @each_row("text", [None, {"model_type": "gemma9_text"}])
 def test_wrapped_family_must_be_known(outer, text):
-    config = {"model_type": outer, "hidden_size": 8}
-    with pytest.raises(InputError, match=rf"text_config: got .*{WRAPPERS[outer][0]}"):
-        read(config | ({} if text is None else {"text_config": text}))
+    config = {"model_type": outer, "hidden_size": 8, "text_config": text}
+    refused(rf"text_config: got .*{WRAPPERS[outer][0]}", read, {}, **config)
 
 
 # Names of one thing
@@ -172,8 +155,8 @@ def test_a_number_for_each_layer_must_be_the_same_in_all(key):
     config = flat("transformers--hunyuan_v1_moe")
     value = config[key][0]
     assert read(config | {key: value}) == read(config)
-    for listed in ([value] * 31 + [value + 1], [value] * 31, [True] * 32):
-        refused(f"{key}: got", read, config, **{key: listed})
+    for values in ([value] * 31 + [value + 1], [value] * 31, [True] * 32):
+        refused(f"{key}: got", read, config, **{key: values})
 
 
 # Plans of layers
@@ -191,21 +174,15 @@ def dense_layers(model):
     return sum(n for part, n in model.feed_forwards.items() if part.kind == "dense")
 
 
-@one_case(
-    "keys num_dense",
-    ({}, 1),
-    ({"moe_layer_start_index": 3}, 3),
-    ({"moe_layer_end_index": 25}, 3),
-    ({"moe_layer_start_index": 0, "moe_layer_interval": 2}, 14),
-)
+@listed
 def test_layers_that_route_from_start_to_end(keys, num_dense):
     assert dense_layers(read(flat("transformers--ernie4_5_moe"), **keys)) == num_dense
 
 
 def test_listed_layers_that_route_need_no_other_key():
-    assert read(GLM_52, first_k_dense_replace=None) == read(GLM_52)
-    with pytest.raises(InputError, match="first_k_dense_replace: got None"):
-        read(GLM_52, first_k_dense_replace=None, mlp_layer_types=None)
+    bare = {"first_k_dense_replace": None}
+    assert read(GLM_52, **bare) == read(GLM_52)
+    refused("first_k_dense_replace: got None", read, GLM_52, **bare, mlp_layer_types=None)
 
 
 @each_row(("name", "num_dense"), [("laguna", 1), ("solar_open", 0), ("hy_v3", 1), ("dots1", 0)])
@@ -244,10 +221,8 @@ def test_windowed_layers_have_heads_of_their_own():
 
 
 def indexers(model):
-    counts = {True: 0, False: 0}
-    for mixer, count in model.mixers.items():
-        counts[mixer.has_indexer] += count
-    return counts[True], counts[False]
+    own = sum(count for mixer, count in model.mixers.items() if mixer.has_indexer)
+    return own, model.num_layers - own
 
 
 def test_layers_share_an_indexer():
@@ -260,10 +235,8 @@ def test_layers_share_an_indexer():
 
 # Every configuration in a folder
 
-INCOMPLETE = [
-    "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4",
-    "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4",
-]
+NEMOTRON = "nvidia--NVIDIA-Nemotron-3-{}-NVFP4"
+INCOMPLETE = [NEMOTRON.format(size) for size in ("Super-120B-A12B", "Ultra-550B-A55B")]
 """Whose records in the package leave out the list without which engines read no NVFP4."""
 
 

@@ -23,8 +23,7 @@ MIMO, STEP = flat("XiaomiMiMo--MiMo-V2-Flash"), flat("transformers--step3p7", mo
 def test_embeddings_for_each_layer_are_looked_up():
     model, bare = read(GEMMA_SMALL), read(GEMMA_SMALL, hidden_size_per_layer_input=0)
     layers, h, size = 30, 2304, 256
-    table = 262_144 * layers * size
-    gates = 3 * layers * h * size + size
+    table, gates = 262_144 * layers * size, 3 * layers * h * size + size
     more_norms = layers * h
     cut, copied = table + layers * h * size, gates - layers * h * size + more_norms
     for gpus in (1, 4):
@@ -36,10 +35,8 @@ def test_embeddings_for_each_layer_are_looked_up():
 
 
 def test_defaults_of_gemma_are_those_of_transformers():
-    bare = {
-        key: GEMMA_SMALL[key]
-        for key in ("model_type", "hidden_size", "intermediate_size", "num_hidden_layers")
-    }
+    kept = ("model_type", "hidden_size", "intermediate_size", "num_hidden_layers")
+    bare = {key: GEMMA_SMALL[key] for key in kept}
     told = {"num_attention_heads": 8, "vocab_size": 262_144}
     assert read(bare | told) == read(flat("transformers--gemma4_text"))
     sliding_last = ["full_attention"] + ["sliding_attention"] * 29
@@ -48,13 +45,11 @@ def test_defaults_of_gemma_are_those_of_transformers():
 
 
 def test_modules_attend_to_a_window_and_have_a_dense_block():
-    attention = 4096 * (64 * 192 + 8 * (192 + 128)) + 64 * 128 * 4096
-    block = 3 * 4096 * 16384
+    attention, block = 4096 * (64 * 192 + 8 * (192 + 128)) + 64 * 128 * 4096, 3 * 4096 * 16384
     drafter = mtp_drafter(read(MIMO))
     (head, *others), norms = drafter.architectures, 3 * 4096
     (mixer,) = head.mixers
-    assert (mixer.window, len(others)) == (128, 2)
-    assert mixer.weights(4096) == attention
+    assert (mixer.window, len(others), mixer.weights(4096)) == (128, 2, attention)
     inner = attention + block + 2 * 4096 * 4096 + norms
     assert head.total_parameters == head.outer_parameters + inner
     assert float(head.sequence_bytes(np.array(1e5))) == 128 * 2 * 8 * (192 + 128)
@@ -83,11 +78,9 @@ def test_work_by_hand(tokens, degree):
     assert convolved.flop == t * 2 * KERNEL * channels
     # of each sequence the last rows are read, and one row is written for each token
     assert convolved.cache_bytes == 3 * (KERNEL - 1 + tokens) * channels * 2
-    relative = parts["relative_positions"]
-    terms = EXTENT + 5 * WINDOW
+    relative, terms = parts["relative_positions"], EXTENT + 5 * WINDOW
     made = H * HEADS * TERMS / degree
-    assert relative.activation_bytes == t * 6 * HEADS / degree * TERMS * 2
-    assert relative.kernels == 6
+    assert (relative.activation_bytes, relative.kernels) == (t * 6 * HEADS / degree * TERMS * 2, 6)
     assert relative.weight_bytes == (6 * made + TERMS * terms) * 2
     assert relative.flop == pytest.approx(2 * t * (6 * made + HEADS / degree * TERMS * terms))
     reductions = 0 if degree == 1 else parts["all_reduce"].reductions

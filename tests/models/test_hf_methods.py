@@ -21,11 +21,9 @@ OUTER = 128_256 * 4096
 AUTO = {"quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": True}
 MLX = {"group_size": 64, "bits": 4, "mode": "affine"}
 MXFP8 = {"quant_method": "mxfp8", "weight_block_size": [1, 32], "ignored_layers": ["lm_head"]}
-FP_QUANT = {
-    "quant_method": "fp_quant", "forward_dtype": "mxfp4", "forward_method": "abs_max",
-    "hadamard_group_size": 32, "pseudoquantization": False, "store_master_weights": False,
-    "transform_init": "hadamard", "modules_to_not_convert": ["lm_head"],
-}  # fmt: skip
+FP_QUANT = {"quant_method": "fp_quant", "forward_dtype": "mxfp4", "forward_method": "abs_max"}
+FP_QUANT |= {"hadamard_group_size": 32, "pseudoquantization": False, "transform_init": "hadamard"}
+FP_QUANT |= {"store_master_weights": False, "modules_to_not_convert": ["lm_head"]}
 ROWS = {"granularity": {"_type": "PerRow", "_data": {}, "_version": 1}}
 
 

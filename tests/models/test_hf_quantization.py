@@ -5,7 +5,7 @@ The configurations are made up; names of modules and keys are those of the famil
 
 from configs import flat
 from printed import refused
-from rows import each_row, one_case, values_of
+from rows import each_row, listed, one_case, values_of
 
 from specmodel import Architecture
 from specmodel.core.base import build
@@ -55,13 +55,7 @@ def test_dtypes_by_the_keys_of_each_method(config, record, expected):
 
 
 @each_row("key", ["modules_to_not_convert", "ignored_layers", "ignore"])
-@one_case(
-    "names",
-    None,
-    ["model.layers.*.mlp.router", "re:.*shared_expert_gate$", r"re:.*mlp\.gate$", "*lm_head"],
-    ["e_score_correction_bias", "model.layers.1.input_layernorm", "re:.*_layernorm.*"],
-    ["re:.*vision_model.*", "model.layers.4.self_attn", "mtp.layers.0.self_attn.q_proj"],
-)
+@listed
 def test_lists_of_what_is_unquantised_anyhow(key, names):
     assert read(DEEPSEEK, FP8 | {key: names}) == ALL_FP8
 

@@ -5,7 +5,6 @@ import json
 import pytest
 from configs import CONFIGS, flat, kinds, read
 from printed import refused
-from rows import each_row
 from strategies import pass_of
 
 from specmodel import Architecture
@@ -32,13 +31,12 @@ def test_gates_of_full_rank():
     assert (ling.has_low_rank_decay, ling.has_low_rank_gate) == (False, False)
 
 
-@pytest.mark.parametrize(("changes", "size"), [
-    ({}, 1), ({"gated_attention_proj_granularity_type": "element_wise"}, 128),
-    ({"gated_attention_proj_granularity_type": None}, 0), ({"mla_use_output_gate": True}, 128),
-])  # fmt: skip
-def test_gates_that_latent_attention_is_said_to_have(changes, size):
-    gates = {m.gate_size for m in read(LING | changes).mixers if m.kind == "latent_attention"}
-    assert gates == {size}
+def test_gates_that_latent_attention_is_said_to_have():
+    key = "gated_attention_proj_granularity_type"
+    told = ({}, 1), ({key: "element_wise"}, 128), ({key: None}, 0)
+    for changes, size in (*told, ({"mla_use_output_gate": True}, 128)):
+        mixers = read(LING | changes).mixers
+        assert {m.gate_size for m in mixers if m.kind == "latent_attention"} == {size}
 
 
 K3, GLM = flat("moonshotai--Kimi-K3"), flat("zai-org--GLM-5.3-Flash")
@@ -46,8 +44,7 @@ K3, GLM = flat("moonshotai--Kimi-K3"), flat("zai-org--GLM-5.3-Flash")
 
 def test_kimi_k3_and_glm_flash():
     """One attends to sums of 12 layers, the other has four residual streams."""
-    assert read(K3).residuals.block_layers == 12
-    assert read(K3).num_mtp_modules == 0
+    assert (read(K3).residuals.block_layers, read(K3).num_mtp_modules) == (12, 0)
     assert read(GLM).residuals.num_streams == 4
     assert read(GLM, mhc=False).residuals is None
 
@@ -58,9 +55,8 @@ def test_pooled_index_keys():
     alone = model.with_changes("target", {"index_pool": 1})
     more = model.total_parameters - alone.total_parameters
     assert more == 11 * (4096 * 128 + 4 * 128)
-    pooled, plain = (
-        pass_of(one, batch_size=3, context_length=9999).components for one in (model, alone)
-    )
+    point = {"batch_size": 3, "context_length": 9999}
+    pooled, plain = (pass_of(one, **point).components for one in (model, alone))
     assert pooled["indexer"].cache_bytes * 4 == pytest.approx(plain["indexer"].cache_bytes)
     assert pooled["indexer"].flop * 4 == plain["indexer"].flop
     name = "index_selection"
@@ -76,10 +72,8 @@ def test_what_is_absorbed_and_the_indexer_may_be_kept_in_16_bits():
     """As GLM-5.3-Flash in blocks of fp8, which keeps all matrices of its delta layers."""
     names = ("q", "k", "v", "o", "f_a", "f_b", "g_a", "g_b")
     delta = [f"model.layers.{i}.self_attn.{n}_proj" for i in range(45) if i % 4 != 3 for n in names]
-    kept = [
-        *delta, "lm_head", "attn_mha", "hyper_connection", "model.layers.3.hc_attn_fn",
-        *(name.replace(".3.", f".{i}.") for i in range(3, 45, 4) for name in KEPT),
-    ]  # fmt: skip
+    kept = [name.replace(".3.", f".{i}.") for i in range(3, 45, 4) for name in KEPT]
+    kept += [*delta, "lm_head", "attn_mha", "hyper_connection", "model.layers.3.hc_attn_fn"]
     model = read(GLM, quantization_config=FP8 | {"modules_to_not_convert": kept})
     found = {stored.part.kind: stored.stream.weight_dtype for stored in model.parts}
     assert found.pop("kimi_delta_attention") == "bf16"
@@ -102,19 +96,16 @@ FALCON = CONFIGS["transformers--falcon_h1"]
 
 def test_module_by_letters_and_names():
     one = read(NANO, num_nextn_predict_layers=1, mtp_hybrid_override_pattern="*E")
-    assert one.num_mtp_modules == 1
-    assert read(NANO).num_mtp_modules == 0
+    assert (one.num_mtp_modules, read(NANO).num_mtp_modules) == (1, 0)
     for names in (["attention", "moe"], ["full_attention", "moe"]):
         assert read(NANO, num_nextn_predict_layers=1, mtp_layers_block_type=names) == one
 
 
-@each_row(
-    ("changes", "dtype"),
-    [({}, "bf16"), ({"dtype": "float16"}, "fp16"), ({"mamba_ssm_dtype": "float32"}, "fp32")],
-)
-def test_states_have_the_dtype_of_the_model_where_none_is_given(changes, dtype):
-    mixers = read(GRANITE, **changes).mixers
-    assert {m.state_dtype for m in mixers if m.kind == "mamba2"} == {dtype}
+def test_states_have_the_dtype_of_the_model_where_none_is_given():
+    told = {"float16": "dtype", "float32": "mamba_ssm_dtype"}
+    for changes, dtype in ({}, "bf16"), *(({key: n}, f"fp{n[5:]}") for n, key in told.items()):
+        mixers = read(GRANITE, **changes).mixers
+        assert {m.state_dtype for m in mixers if m.kind == "mamba2"} == {dtype}
 
 
 def test_some_experts_alone_are_refused():
@@ -132,16 +123,11 @@ def test_attention_and_a_state_space_side_by_side():
     assert (rest.mixer.kind, rest.feed_forward.kind) == ("mamba2", "dense")
     assert model.num_norms == 2 * 32 + 1
 
-
-def test_both_side_by_side_are_summed_over_gpus():
-    """Attention, state space and block each end on an all-reduce, as vLLM runs them."""
+    # attention, state space and block each end on an all-reduce, as vLLM runs them
     found = pass_of(read(FALCON), batch_size=2, layout=Layout(2)).components
     assert found["all_reduce"].reductions == 3 * 32 + 1
     assert found["attention_core"].cache_bytes > 0
     assert found["recurrence"].cache_bytes == 2 * 32 * 1024 * 256 / 2 * 2 * 2
-
-
-def test_width_of_a_state_space_beside_attention_may_follow_the_model():
     model = read(FALCON, mamba_d_ssm=None, mamba_d_head=64)
     mixer = next(mixer for mixer in model.mixers if mixer.kind == "mamba2")
     assert mixer.output_size == 2 * 4096

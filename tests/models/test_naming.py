@@ -43,17 +43,14 @@ def test_several_beginnings_are_listed_but_a_whole_name_goes_before():
 
 def test_an_id_in_the_local_cache_is_read_and_named_for_the_model(hub):
     model = load_architecture("mistralai/Mixtral-8x7B-v0.1")
-    assert model.name == "Mixtral-8x7B-v0.1"
-    assert model.num_experts == 8
+    assert (model.name, model.num_experts) == ("Mixtral-8x7B-v0.1", 8)
     assert load_drafter("mistralai/Mixtral-8x7B-v0.1", model).architectures[0].name == model.name
 
 
-def test_an_id_that_is_not_there_says_where_was_looked(hub):
+def test_an_id_that_ends_in_a_shipped_name_is_that_model(hub):
+    """And one that is not there says where was looked."""
     message = r"local cache \(.*hub\), or a known name such as qwen3-30b"
     refused(message, load_architecture, "Qwen/Qwen3-30B-A3B-Turbo")
-
-
-def test_an_id_that_ends_in_a_shipped_name_is_that_model(hub):
     model = load_architecture("qwen3-30b-a3b")
     assert load_architecture("Qwen/Qwen3-30B-A3B") == model
     assert load_drafter("Qwen/Qwen3-30B-A3B", model).architectures[0].name == model.name
@@ -70,9 +67,8 @@ def test_the_cache_is_where_clients_keep_it(tmp_path, monkeypatch):
     """By the last of these variables that is set."""
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.delenv("HF_HOME", raising=False)
-    for variable, folder in (
-        ("XDG_CACHE_HOME", "c/huggingface/hub"), ("HF_HOME", "b/hub"), ("HF_HUB_CACHE", "a"),
-    ):  # fmt: skip
+    told = {"XDG_CACHE_HOME": "c/huggingface/hub", "HF_HOME": "b/hub", "HF_HUB_CACHE": "a"}
+    for variable, folder in told.items():
         monkeypatch.setenv(variable, str(tmp_path / folder[0]))
         model = tmp_path / folder / "models--a--b"
         (model / "refs").mkdir(parents=True)

@@ -15,13 +15,8 @@ SIZES, CONTEXTS, LONGEST = np.array([8, 128, 256, 2000]), np.array([[512], [8192
 
 def each_length(rate):
     """Return speedups, whether they fit and bytes at lengths of 0 to the longest, one by one."""
-    found = [
-        predict(
-            **WHERE, **LAYOUT, batch_size=SIZES, context_length=CONTEXTS, draft_length=length,
-            acceptance=rate,
-        )
-        for length in range(LONGEST + 1)
-    ]  # fmt: skip
+    asked = WHERE | LAYOUT | {"batch_size": SIZES, "context_length": CONTEXTS, "acceptance": rate}
+    found = [predict(**asked, draft_length=length) for length in range(LONGEST + 1)]
     return [np.stack([getattr(p, n) for p in found]) for n in ("speedup", "fits", "memory_bytes")]
 
 

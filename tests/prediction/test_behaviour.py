@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 from published_tables import read_table
+from rows import cases
 
 from specmodel import Acceptance, load_architecture, load_engine, predict
 
 BATCH = np.unique(np.geomspace(1, 4096, 300).round())
-KERNELS = {
-    "datasheet": {"engine": "ideal", "stack": "datasheet"},
-    "fitted": {"engine": "ideal"},
-    "vllm": {"engine": "vllm-moesd-2025"},
-}
+KERNELS = {"datasheet": {"engine": "ideal", "stack": "datasheet"}, "fitted": {"engine": "ideal"}}
+KERNELS |= {"vllm": {"engine": "vllm-moesd-2025"}}
 """Arguments by whose kernels run: those of the GPU, under an engine or an ideal one."""
 every_kernels = pytest.mark.parametrize("kernels", KERNELS)
 
@@ -40,15 +38,12 @@ def test_sparser_models_peak_later_and_stay_good_over_a_wider_range(context, c, 
         assert good[-1] < BATCH[-1]
         peaks.append(BATCH[peak])
         widths.append(good[-1] - good[0])
-    assert peaks == sorted(set(peaks))
-    assert widths == sorted(set(widths))
+    assert (peaks, widths) == (sorted(set(peaks)), sorted(set(widths)))
 
 
 @every_kernels
 @pytest.mark.parametrize("context", [0, 512])
-@pytest.mark.parametrize(
-    ("target", "drafter"), [("opt-30b", "opt-350m"), ("qwen3-32b", "qwen2-0.5b")]
-)
+@cases("target drafter", ("opt-30b", "opt-350m"), ("qwen3-32b", "qwen2-0.5b"))
 def test_target_efficiency_of_a_dense_model_never_rises(target, drafter, context, kernels):
     efficiency = run(target, drafter, 0.8, context, 0.0, kernels).target_efficiency
     assert (np.diff(efficiency) <= 1e-12).all()
@@ -84,10 +79,8 @@ def test_a_higher_ridge_point_gives_a_larger_peak():
     """On the data sheet: launches weigh more on a faster GPU, and drafting is mostly launches."""
     models = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "stack": "datasheet"}
     point = {"batch_size": BATCH, "draft_length": 4, "acceptance": 0.8, "context_length": 256}
-    peaks = [
-        predict(**models, hardware=name, engine="ideal", **point).speedup.max()
-        for name in ("h20", "a800_sxm_80gb", "h100_sxm")
-    ]
+    gpus, asked = ("h20", "a800_sxm_80gb", "h100_sxm"), {**models, **point, "engine": "ideal"}
+    peaks = [predict(**asked, hardware=name).speedup.max() for name in gpus]
     assert peaks == sorted(peaks)
 
 
@@ -106,16 +99,11 @@ def excess_over_measured_peaks(**names):
     excess = {}
     for row in read_table("moesd_table1.csv"):
         p = predict(
-            target=row["target"],
-            drafter=row["drafter"],
-            hardware="a800_sxm_80gb",
-            tensor_parallel=2,
-            batch_size=batch,
-            draft_length=int(row["draft_length"]),
+            target=row["target"], drafter=row["drafter"], hardware="a800_sxm_80gb",
+            tensor_parallel=2, batch_size=batch, draft_length=int(row["draft_length"]),
             acceptance=Acceptance(step_efficiency=float(row["step_efficiency"])),
-            context_length=300,
-            **names,
-        )
+            context_length=300, **names,
+        )  # fmt: skip
         over = p.speedup.max() / float(row["speedup"]) - 1
         excess.setdefault(row["target"], []).append(over)
     return excess

@@ -27,9 +27,6 @@ def test_a_deployment_without_drafter_has_the_weights_of_the_target_alone():
     assert beside.has_drafter
     assert not {"draft_dtype", "proposal_rate", "lookup_time"} & assumed.keys()
     refused("lookup_time", specmodel.core.cost.deploying.resolve, {**WHERE, "lookup_time": 1e-3})
-
-
-def test_a_draft_without_drafter_is_refused():
     refused("drafter", _predict, drafter="none")
 
 
@@ -60,8 +57,7 @@ def test_under_load_each_token_takes_the_others_prefill_over_the_output_length()
     np.testing.assert_allclose(loaded.prefill_time, prefill, rtol=1e-12)
     carried = (SIZES - 1) / 512 * added_by_prompt(loaded.deployment, idle.tpot, 4096, SIZES, 4352)
     np.testing.assert_allclose(loaded.tpot, idle.tpot + carried, rtol=1e-12)
-    assert loaded.largest_share[-1] == "prefill"
-    assert loaded.tpot[0] == idle.tpot[0]
+    assert (loaded.largest_share[-1], loaded.tpot[0]) == ("prefill", idle.tpot[0])
 
 
 def test_a_speculating_step_carries_as_many_times_the_prefill_as_it_makes_tokens():
@@ -76,9 +72,8 @@ def test_a_speculating_step_carries_as_many_times_the_prefill_as_it_makes_tokens
     np.testing.assert_allclose(loaded.tpot, idle.tpot + carried + by_head, rtol=1e-12)
     np.testing.assert_allclose(loaded.target_efficiency, plain / verify, rtol=1e-12)
     np.testing.assert_allclose(loaded.speedup, tokens * plain / step, rtol=1e-12)
-    np.testing.assert_allclose(
-        loaded.break_even_acceptance_rate, idle.break_even_acceptance_rate, rtol=1e-12
-    )
+    needed = [p.break_even_acceptance_rate for p in (loaded, idle)]
+    np.testing.assert_allclose(*needed, rtol=1e-12)
 
 
 def test_the_best_draft_of_a_loaded_engine_has_the_largest_of_its_speedups():
@@ -98,20 +93,16 @@ def test_intervals_hold_what_is_predicted_and_widen_with_load():
 
 
 def test_lengths_that_cannot_be_are_refused():
-    for bad in (
-        {"prompt_length": 0, "output_length": 8},
-        {"output_length": 8},
-        {"prompt_length": 8.5, "output_length": 8},
-        {"lockstep": True},
-    ):
-        with pytest.raises(specmodel.InputError, match=r"prompt_length|output_length|lockstep"):
-            specmodel.decode(**WHERE, batch_size=1, **bad)
+    lengths = [{"prompt_length": prompt, "output_length": 8} for prompt in (0, 8.5)]
+    for bad in (*lengths, {"output_length": 8}, {"lockstep": True}):
+        message = r"prompt_length|output_length|lockstep"
+        refused(message, specmodel.decode, **WHERE, batch_size=1, **bad)
 
 
-@each_row(
-    ("tokens", "milliseconds"),
-    [(1, 5.11), (8, 5.35), (16, 5.59), (32, 6.26), (64, 7.90), (128, 9.43), (256, 11.30)],
-)
+TIMED = {1: 5.11, 8: 5.35, 16: 5.59, 32: 6.26, 64: 7.90, 128: 9.43, 256: 11.30}
+
+
+@each_row(("tokens", "milliseconds"), TIMED.items())
 def test_passes_of_tokens_all_alike_take_what_vllm_timed_at_its_start(tokens, milliseconds):
     """DeepSeek-V4-Flash on four B300, figure 2 of vLLM's post of 2026-08-14 (vector graphic).
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from rows import cases
 from scipy import stats
 
 from specmodel import Acceptance, deploy, load_engine
@@ -12,12 +13,8 @@ from specmodel.core.prediction import COLUMNS, intervals
 from specmodel.core.prediction.columns import LOAD_COLUMNS
 from specmodel.core.prediction.evaluate import evaluate
 
-POINTS = {
-    "batch_size": np.array([1.0, 8.0, 64.0]),
-    "draft_length": np.asarray(3.0),
-    "verify_tokens": np.asarray(4.0),
-    "context_length": np.asarray(2048.0),
-}
+POINTS = {"draft_length": 3.0, "verify_tokens": 4.0, "context_length": 2048.0}
+POINTS = {n: np.asarray(v) for n, v in ({"batch_size": [1.0, 8.0, 64.0]} | POINTS).items()}
 LOAD = {"prompt_length": np.asarray(8000.0), "output_length": np.asarray(1000.0)}
 WHERE = {"target": "qwen3-30b-a3b", "hardware": "h100_sxm", "drafter": "eagle3"}
 WHERE |= {"engine": "ideal", "popularity": "equal", "routing_correlation": 0.2}
@@ -32,11 +29,9 @@ def deployed(**changes):
 
 def exact(deployment):
     """Return it with kernels whose times are known."""
-    known = {"shape_spread": 0.0, "row_spread": 0.0}
-    fits = {
-        kind: {dtype: replace(fit, **known) for dtype, fit in own.items()}
-        for kind, own in deployment.kernels.fits.items()
-    }
+    known, fits = {"shape_spread": 0.0, "row_spread": 0.0}, {}
+    for kind, own in deployment.kernels.fits.items():
+        fits[kind] = {dtype: replace(fit, **known) for dtype, fit in own.items()}
     kernels = replace(deployment.kernels, fits=fits)
     return replace(deployment, kernels=kernels)
 
@@ -44,15 +39,14 @@ def exact(deployment):
 def drawn(deployment, *, points=POINTS | LOAD, spread=None):
     columns = (*COLUMNS, *LOAD_COLUMNS) if "prompt_length" in points else COLUMNS
     generator = np.random.default_rng(5)
-    return intervals.central_intervals(
-        deployment, points, RATE, generator, columns, deployment_spread=spread
-    )
+    asked = deployment, points, RATE, generator, columns
+    return intervals.central_intervals(*asked, deployment_spread=spread)
 
 
-@pytest.mark.parametrize(
-    ("hardware", "cut", "spread"),
-    [("a100_pcie_80gb", 4, 0.32), ("a100_pcie_80gb", 1, 0.0), ("l40s", 4, 0.0)],
-)
+A100 = "a100_pcie_80gb"
+
+
+@cases("hardware cut spread", (A100, 4, 0.32), (A100, 1, 0.0), ("l40s", 4, 0.0))
 def test_messages_that_others_stand_in_for_have_a_factor(hardware, cut, spread):
     """Nobody timed all-reduces on an A100 without NVLink; those of vLLM on L40S were."""
     where = {"hardware": hardware, "tensor_parallel": cut, "engine": "vllm", "drafter": None}

@@ -3,7 +3,7 @@
 A row of the table is a model under an engine: sums over random points of every kind of drafter, on
 a random GPU and layout, to be met within 1e-12; a move of one point alone shows from some 1e-10.
 Where numbers move on purpose, ``python tests/prediction/test_frozen.py`` writes the table anew, as
-with `test_predictions`. Two checkouts are compared point by point by ``tests/benchmarks/agree.py``.
+with `test_predictions`.
 """
 
 import csv
@@ -33,12 +33,9 @@ def summed(model, engine):
     for drafter in DRAFTERS:
         tensor, expert = LAYOUTS[draws.integers(len(LAYOUTS))]
         hardware = GPUS[draws.integers(len(GPUS))]
-        points = {
-            "batch_size": draws.integers(1, 1000, POINTS),
-            "draft_length": draws.integers(0, 8, POINTS),
-            "context_length": draws.integers(0, 200_000, POINTS),
-            "acceptance": draws.random(POINTS),
-        }
+        ends = {"batch_size": (1, 1000), "draft_length": (0, 8), "context_length": (0, 200_000)}
+        points = {name: draws.integers(*own, POINTS) for name, own in ends.items()}
+        points["acceptance"] = draws.random(POINTS)
         names = {"target": model, "engine": engine, "drafter": drafter, "hardware": hardware}
         for cut in ({"tensor_parallel": tensor, "expert_parallel": expert}, {"tensor_parallel": 1}):
             try:
@@ -60,11 +57,9 @@ PAIRS = [(model, engine) for model in sorted(list_architectures()) for engine in
 def frozen():
     """Return the table."""
     with TABLE.open(encoding="utf-8") as file:
-        rows = csv.DictReader(line for line in file if not line.startswith("#"))
-        return {
-            (row["target"], row["engine"]): {name: float(row[name]) for name in SUMMED}
-            for row in rows
-        }
+        rows = [*csv.DictReader(line for line in file if not line.startswith("#"))]
+    sums = ({name: float(row[name]) for name in SUMMED} for row in rows)
+    return {(row["target"], row["engine"]): own for row, own in zip(rows, sums, strict=True)}
 
 
 @pytest.mark.parametrize("step", [15, *slow(1)])

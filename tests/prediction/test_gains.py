@@ -12,10 +12,8 @@ from specmodel.core.algebra.speculation import expected_tokens_per_step
 from specmodel.core.prediction import intervals
 from specmodel.core.prediction.gains import gains_at, peak_at, sources_at
 
-POINT = {
-    "target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h100_sxm", "engine": "vllm",
-    "draft_length": 3, "acceptance": 0.6,
-}  # fmt: skip
+POINT = {"target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h100_sxm"}
+POINT |= {"engine": "vllm", "draft_length": 3, "acceptance": 0.6}
 
 KNOWN_ROUTING = {"popularity": "equal", "routing_correlation": 0.2}
 
@@ -34,13 +32,13 @@ def test_some_points_have_the_ends_and_the_chance_of_all():
     assert (frame["speedup_chance"].between(0, 1)).all()
 
 
-@pytest.mark.parametrize("acceptance", [
-    Acceptance(acceptance_by_position=[0.7, 0.6, 0.5]),
-    Acceptance(tokens_per_step=2.4, measured_draft_length=3),
-    Acceptance(acceptance_rate=[0.4, 0.6, 0.8]),
-])  # fmt: skip
-def test_a_point_is_found_in_any_form_of_acceptance(acceptance):
-    p = predicted(acceptance=acceptance)
+BY_POSITION = {"acceptance_by_position": [0.7, 0.6, 0.5]}
+MEASURED = {"tokens_per_step": 2.4, "measured_draft_length": 3}
+
+
+@pytest.mark.parametrize("form", [BY_POSITION, MEASURED, {"acceptance_rate": [0.4, 0.6, 0.8]}])
+def test_a_point_is_found_in_any_form_of_acceptance(form):
+    p = predicted(acceptance=Acceptance(**form))
     for row in p.rows():
         (gain,) = gains_at(p, [row])
         assert gain.low < row["speedup"] < gain.high
@@ -82,10 +80,8 @@ def test_the_peak_lies_where_a_direct_monte_carlo_of_the_law_has_it():
     low, high = peak_at(with_exact_kernels(p), p.rows())
     assert low < p.speedup.argmax() + 1 < high
     speeds = engine.host_speed * np.exp(spread * np.random.default_rng(1).standard_normal(draws))
-    peaks = np.array([
-        predicted(engine=replace(engine, host_speed=speed), **curve).speedup.argmax() + 1
-        for speed in speeds
-    ])  # fmt: skip
+    engines = [replace(engine, host_speed=speed) for speed in speeds]
+    peaks = np.array([predicted(engine=own, **curve).speedup.argmax() + 1 for own in engines])
     error = 4 * np.sqrt(0.1 * 0.9 * (1 / 400 + 1 / draws))
     for below, reached in ((peaks < low, peaks <= low), (peaks > high, peaks >= high)):
         assert below.mean() <= 0.1 + error
@@ -111,9 +107,8 @@ def test_sources_of_an_interval_share_the_variance_of_the_law_that_is_drawn():
     """Of a factor on steps and an acceptance rate, independent: by the square of their spreads."""
     spread, of_rate = 0.1, 0.05
     acceptance = Acceptance(acceptance_rate=0.6, spread=of_rate)
-    p = with_exact_kernels(
-        predicted(engine=with_known_host(), acceptance=acceptance, **KNOWN_ROUTING)
-    )
+    found = predicted(engine=with_known_host(), acceptance=acceptance, **KNOWN_ROUTING)
+    p = with_exact_kernels(found)
     rows = p.rows()
     slope = np.log(expected_tokens_per_step(0.605, 3) / expected_tokens_per_step(0.595, 3)) / 0.01
     expected = (slope * of_rate) ** 2 / ((slope * of_rate) ** 2 + spread**2)
@@ -133,15 +128,9 @@ def test_the_routing_that_is_assumed_is_the_only_error_of_exact_kernels(target, 
     engine = replace(with_known_host(), fit=replace(with_known_host().fit, spread=0.0))
     p = predicted(target=target, engine=engine, popularity="equal")
     own, rows = p.deployment.routing_correlation, p.rows()
-    ends = [
-        predicted(
-            target=target,
-            engine=engine,
-            popularity="equal",
-            routing_correlation=own + side * 1.2816 * deviation,
-        ).speedup
-        for side in (-1, 1)
-    ]
+    asked = {"target": target, "engine": engine, "popularity": "equal"}
+    sides = [own + side * 1.2816 * deviation for side in (-1, 1)]
+    ends = [predicted(**asked, routing_correlation=c).speedup for c in sides]
     assert sources_at(with_exact_kernels(p), rows[0])["routing"] > 0.99
     for gain, low, high in zip(gains_at(with_exact_kernels(p), rows), *ends, strict=True):
         assert np.log([gain.low, gain.high]) == pytest.approx(np.log([low, high]), abs=0.005)

@@ -19,9 +19,7 @@ def deployed(**changes):
 
 def test_a_cell_has_others_around_it_to_the_widest():
     around = [*HEADS.around()]
-    assert around[0] == HEADS
-    assert around[-1] == Cell()
-    assert around[-2] == Cell("short")
+    assert (around[0], around[-1], around[-2]) == (HEADS, Cell(), Cell("short"))
     assert len(around) == 1 + len(HEADS)
 
 
@@ -46,8 +44,7 @@ def test_every_cell_of_the_table_stands_within_those_around_it():
 ])  # fmt: skip
 def test_a_deployment_stands_on_the_cell_of_its_engine_gpu_and_drafter(changes, cell, kind):
     place = place_of(deployed(**changes), 1000)
-    assert place.cell == cell
-    assert place.kind == kind
+    assert (place.cell, place.kind) == (cell, kind)
     assert place.judged.is_enough
     assert place.judged.cell in [*cell.around()]
 
@@ -68,8 +65,7 @@ def test_an_engine_of_ones_own_host_stands_on_it_and_one_of_nothing_on_all():
     moesd = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "engine": "vllm-moesd-2025"}
     assert place_of(deployed(hardware="a800_sxm_80gb", **moesd), 1000).kind == "own"
     place = place_of(deployed(engine=replace(engine, fit=None)), 1000)
-    assert place.kind == "unfitted"
-    assert place.judged.cell == Cell()
+    assert (place.kind, place.judged.cell) == ("unfitted", Cell())
 
 
 def test_an_engine_fitted_to_nothing_has_the_widest_interval():
@@ -105,8 +101,6 @@ def judged(given, **changes):
     (judged(ALL_CAME, kind="none"), 0.001, False, "may", None),
     (judged(ALL_CAME, kind="own"), 0.97, True, "surely", None),
 ])  # fmt: skip
-def test_words_are_said_where_left_out_hosts_bore_them_out(
-    place, chance, is_published, word, share
-):
+def test_words_that_left_out_hosts_bore_out(place, chance, is_published, word, share):
     assert place.word(chance, is_published=is_published) == word
     assert place.share_held(chance, is_published=is_published) == share

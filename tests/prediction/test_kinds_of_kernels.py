@@ -17,12 +17,9 @@ from specmodel.core.prediction import intervals
 
 FIT = replace(
     load_hardware("h200_sxm").fitted["vllm"].gemm["bf16"],
-    **dict.fromkeys(("mean_error", "shape_spread", "row_spread"), 0.1),
-    varied=[],
-    covariance=[],
-    at_bound=[],
-    memory_efficiency=0.8,
-)
+    **dict.fromkeys(("mean_error", "shape_spread", "row_spread"), 0.1), varied=[], covariance=[],
+    at_bound=[], memory_efficiency=0.8,
+)  # fmt: skip
 
 
 def stack(**kinds):
@@ -74,16 +71,11 @@ def test_data_sheets_have_kinds_of_their_own_and_no_fits():
     assert kernels.place("latent_attention", "bf16") is None
 
 
-def ends(deployment, **changes):
+def ends(deployment):
     point = {"batch_size": 16.0, "draft_length": 2.0, "verify_tokens": 3.0, "context_length": 9e4}
-    point |= changes
-    found = intervals.central_intervals(
-        deployment,
-        {name: np.asarray(value) for name, value in point.items()},
-        Acceptance(acceptance_rate=0.5),
-        np.random.default_rng(0),
-    )["verify_time"]
-    return float(found.low), float(found.high)
+    points, rate = {n: np.asarray(v) for n, v in point.items()}, Acceptance(acceptance_rate=0.5)
+    drawn = intervals.central_intervals(deployment, points, rate, np.random.default_rng(0))
+    return float(drawn["verify_time"].low), float(drawn["verify_time"].high)
 
 
 def test_intervals_know_the_errors_of_latent_attention():

@@ -4,24 +4,15 @@ import itertools
 
 import numpy as np
 import pytest
-from rows import each_row
+from rows import each_row, values_of
 
 import specmodel
 from specmodel import list_hardware, load_hardware
 
 SIZES = (1, 16, 128)
-MODELS = (
-    ("qwen3-30b-a3b", 1, ("bf16", "fp8", "fp8_block", "fp4", "int4_g32")),
-    ("gpt-oss-120b", 1, (None,)),
-    ("llama-3.1-8b", 1, ("bf16", "fp8", "fp8_block", "fp4")),
-    ("deepseek-r1", 8, ("fp8_block", "fp4")),
-    ("deepseek-v3.2", 8, ("fp8_block",)),
-)
-GPUS = {
-    name: gpu
-    for name in list_hardware()
-    if (gpu := load_hardware(name)).fitted and not any(s.lent_by for s in gpu.fitted.values())
-}
+MODELS = values_of("cases/prediction.txt", "models on every gpu")
+GPUS = {name: load_hardware(name) for name in list_hardware()}
+GPUS = {n: g for n, g in GPUS.items() if g.fitted and not any(s.lent_by for s in g.fitted.values())}
 STACKS = sorted({stack for gpu in GPUS.values() for stack in gpu.fitted})
 CASES = [
     (stack, target, degree, dtype)
@@ -38,10 +29,9 @@ MESSAGE_ERROR = 0.15
 def has_more(gpu, other):
     """Whether a GPU has more bandwidth, and no less arithmetic in any dtype that both have."""
     shared = gpu.dtype.keys() & other.dtype.keys()
-    return gpu.memory.peak_bytes_per_s > other.memory.peak_bytes_per_s and all(
-        gpu.dtype[name].peak_flops_per_s >= 0.999 * other.dtype[name].peak_flops_per_s
-        for name in shared
-    )
+    rates = [[each.dtype[name].peak_flops_per_s for name in shared] for each in (gpu, other)]
+    is_wider = gpu.memory.peak_bytes_per_s > other.memory.peak_bytes_per_s
+    return is_wider and all(own >= 0.999 * rate for own, rate in zip(*rates, strict=True))
 
 
 def timed(hardware, stack, target, degree, dtype):

@@ -39,11 +39,9 @@ def test_speedups_are_those_of_the_heads():
     found = predict(**WHERE, drafter="eagle3", batch_size=SIZES, draft_length=[*range(1, 6)])
     turned = found.turned
     assert [*turned.speedups] == ["lower quartile", "median", "upper quartile"]
+    asked = {**WHERE, "drafter": "eagle3", "batch_size": SIZES, "draft_length": found.draft_length}
     for level, acceptance in zip(heads.levels, heads.acceptance, strict=True):
-        lengths = found.draft_length
-        p = predict(
-            **WHERE, drafter="eagle3", batch_size=SIZES, draft_length=lengths, acceptance=acceptance
-        )
+        p = predict(**asked, acceptance=acceptance)
         np.testing.assert_allclose(turned.speedups[level], p.speedup, rtol=1e-9)
     low, _, high = turned.speedups.values()
     assert (low < high).all()
@@ -55,10 +53,8 @@ def test_what_is_needed_is_at_the_best_length_or_without_heads_the_least(drafter
     heads = typical_heads(drafter)
     found = predict(**WHERE, drafter=drafter, batch_size=SIZES, draft_length=lengths)
     turned = found.turned
-    grid = predict(
-        **WHERE, drafter=drafter, batch_size=SIZES, draft_length=np.array(lengths)[:, None],
-        acceptance=0.5,
-    )  # fmt: skip
+    point = {"batch_size": SIZES, "draft_length": np.array(lengths)[:, None], "acceptance": 0.5}
+    grid = predict(**WHERE, drafter=drafter, **point)
     rates = np.nan_to_num(grid.break_even_acceptance_rate, nan=np.inf)
     told = np.nan_to_num(turned.rate_needed, nan=np.inf)
     assert np.isfinite(told).any()

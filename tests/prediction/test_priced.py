@@ -26,8 +26,7 @@ def test_a_priced_prediction_has_the_cost_and_is_the_same_otherwise():
     found = specmodel.predict(**CASE, batch_size=[1, 16], draft_length=3, acceptance=0.7)
     with_cost = priced(found, 2.5)
     assert priced(found, None) is found
-    assert with_cost.cost_per_million_tokens == pytest.approx(
-        2.5 * 2 / 3600 * 1e6 / found.throughput
-    )
+    by_hand = 2.5 * 2 / 3600 * 1e6 / found.throughput
+    assert with_cost.cost_per_million_tokens == pytest.approx(by_hand)
     assert np.array_equal(with_cost.tpot, found.tpot)
     assert list(with_cost.units()) == [*found.units(), "cost_per_million_tokens"]
