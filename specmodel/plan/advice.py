@@ -17,7 +17,6 @@ from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.layouts import layouts_of
 from specmodel.core.drafters.by_name import drafter_kind
 from specmodel.core.drafters.published import is_in_checkpoint
-from specmodel.core.machines.llama_cpp import LLAMA_CPP
 from specmodel.core.prediction.best import ALIKE
 from specmodel.core.prediction.cautions import is_modelled
 from specmodel.core.prediction.gains import Gain
@@ -203,10 +202,9 @@ def graph_option(deployment: Deployment) -> str:
 def requests_option(prediction: Prediction, most: int | None = None) -> str:
     """Return the engine's option for `most` requests, or for all asked if it would let fewer run.
 
-    SGLang runs 48 requests with any drafter where `--max-running-requests` is not given.
+    SGLang runs 48 requests with any drafter where `--max-running-requests` is not given, llama.cpp
+    4 where `-np` is not.
     """
-    if prediction.deployment.stack == LLAMA_CPP:
-        return f" -np {most or int(prediction.batch_size.max())}"
     config = config_format(format_of_engine(prediction.deployment.engine))
     asked = int(prediction.batch_size.max())
     requests = most or (asked if 0 < config.drafting_requests < asked else 0)

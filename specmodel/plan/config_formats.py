@@ -216,6 +216,11 @@ def _sglang_options(length: int, drafter: str, path: str | None) -> str:
     )
 
 
+def _llama(schedule: Schedule, drafter: str, num_modules: int, path: str | None) -> str:
+    """Return llama-server's options for the longest draft, which it keeps at any batch size."""
+    return one_length("llama.cpp", drafter, schedule.max_draft_length, num_modules, path)[0]
+
+
 def _fill(opening: str, entries: list[str], closing: str) -> str:
     """Wrap a list to 79 columns, with room for a quote, breaking lines between its entries only."""
     unbroken = [entry.replace(" ", "\xa0") for entry in entries]
@@ -230,6 +235,7 @@ _LLAMA_TYPES, _SERVER = _ROWS["spec_types"], "llama-server"
 _OF_STACKS = {"trtllm": "tensorrt-llm"}
 """Formats of stacks that go by another name."""
 
+_OPTIONS = "beside the options of llama-server"
 _UNDER = "under speculative_config, beside the decoding type and its model"
 CONFIG_FORMATS = {
     "vllm": ConfigFormat(write=_vllm, place=_vllm_place, **_ROWS["vllm"]),
@@ -237,6 +243,7 @@ CONFIG_FORMATS = {
         write=_tensorrt_llm, place=lambda *_: _UNDER, **_ROWS["tensorrt-llm"]
     ),
     "sglang": ConfigFormat(write=_sglang, place=_sglang_place, **_ROWS["sglang"]),
+    "llama.cpp": ConfigFormat(write=_llama, place=lambda *_: _OPTIONS, **_ROWS["llama"]),
 }
 """How each engine that takes a schedule is configured, by the name that a user types."""
 

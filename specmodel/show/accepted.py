@@ -9,6 +9,7 @@ from typing import Any
 from specmodel.calibrate import measure
 from specmodel.calibrate.fit import measured
 from specmodel.core.base.text import command_lines, wrap
+from specmodel.core.machines.llama_cpp import LLAMA_CPP
 from specmodel.show.columns import of_table
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, plain_fields, text_table
@@ -50,6 +51,8 @@ def of_counts(found: measure.MeasuredAcceptance | measure.LoggedAcceptance) -> A
     drafts: dict[str, Any] = {"longest": found.draft_length, "mean": found.mean_draft_length}
     drafts |= {"proposal_rate": fields.get("proposal_rate")}  # of scrapes it is not known
     forms = measure.acceptance_arguments(tokens, rates, **drafts)
+    if fields.get("engine") == LLAMA_CPP:
+        forms = [form | {"engine": LLAMA_CPP} for form in forms]
     options, ran = [*map(as_options, forms)], found.running_requests
     model, sizes = measured.named_checkpoint(name)[0], [ran] if ran else []
     facts = known((name, Fact(value, _UNITS.get(name, "-"))) for name, value in fields.items())
@@ -58,7 +61,7 @@ def of_counts(found: measure.MeasuredAcceptance | measure.LoggedAcceptance) -> A
         for i, (share, rate) in enumerate(zip(shares, rates, strict=True), 1)
     ]
     by_rates, engine = 1 + sum(shares), fields.get("engine")
-    warnings = [_TEXTS["not_modelled"]] if engine == "llama.cpp" else []
+    warnings = list[str]()
     if rows and engine is not None and tokens > by_rates + 0.02:
         warnings.append(_TEXTS["cut"].format(len(rows), by_rates, tokens))
     warnings += [_TEXTS["short"]] if rows and "draft_length" in forms[0] else []

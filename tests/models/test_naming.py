@@ -47,6 +47,12 @@ def test_an_id_in_the_local_cache_is_read_and_named_for_the_model(hub):
     assert load_drafter("mistralai/Mixtral-8x7B-v0.1", model).architectures[0].name == model.name
 
 
+def test_the_id_of_a_repository_of_gguf_is_a_name_though_it_is_in_the_local_cache(hub):
+    (hub / "models--mistralai--Mixtral-8x7B-v0.1").rename(hub / "models--me--Mixtral-8x7B-GGUF")
+    assert cached_snapshot("me/Mixtral-8x7B-GGUF")
+    assert load_architecture("me/Mixtral-8x7B-GGUF").weight_dtype == "q4_k_m"
+
+
 def test_an_id_that_ends_in_a_shipped_name_is_that_model(hub):
     """And one that is not there says where was looked."""
     message = r"local cache \(.*hub\), or a known name such as qwen3-30b"

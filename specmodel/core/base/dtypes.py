@@ -93,12 +93,17 @@ def check_dtype(argument: str, dtype: object) -> str:
     known = [name for name in BYTES_PER_ELEMENT if name not in groups]
     plain = (name for name in known if name not in _OF_GGUF)
     told = ", ".join("nvfp4 (fp4)" if name == "fp4" else name for name in plain)
-    name = _spelled(dtype)
-    ours = _OTHER_NAMES.get(name, name)
-    ours = kernel_dtype(ours) if is_of_activations else ours
+    ours = known_dtype(dtype)
+    ours = kernel_dtype(ours) if ours and is_of_activations else ours
     if ours in known:
         return ours
     raise InputError(argument, dtype, f"one of {told}; of GGUF's {', '.join(_OF_GGUF)}")
+
+
+def known_dtype(dtype: object) -> str | None:
+    """Return the name here of a dtype, None for one that is not known."""
+    ours = _OTHER_NAMES.get(name := _spelled(dtype), name)
+    return ours if ours in BYTES_PER_ELEMENT else None
 
 
 def _spelled(dtype: object) -> str:

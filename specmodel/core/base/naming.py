@@ -28,7 +28,7 @@ SETTABLE = (
 """Arguments that say how a model runs which may stand among changes of records' fields."""
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_FILES = (".toml", ".json")
+_FILES = (".toml", ".json", ".gguf")
 _COUNTED = (
     re.compile(r"(?P<count>[0-9]{1,6})\s*[x*×]\s*(?P<name>(?!tx)[^0-9].*|[0-9]{4}.*)"),
     re.compile(r"(?P<name>.*?[^\s:])\s*[x*×:]\s*(?P<count>[0-9]{1,3})"),
@@ -70,8 +70,12 @@ def known_name(typed: str, names: Iterable[str], argument: str) -> str | None:
 
 
 def is_local(text: str) -> bool:
-    """Return whether a text names an existing file or folder, or a model in the local cache."""
-    return os.path.lexists(text) or (is_id(text) and cached_snapshot(text) is not None)
+    """Return whether a text names an existing file or folder, or a model in the local cache.
+
+    A repository of GGUF has several files, and which one is meant its id does not tell.
+    """
+    is_model = is_id(text) and not text.lower().endswith("-gguf")
+    return os.path.lexists(text) or (is_model and cached_snapshot(text) is not None)
 
 
 def is_id(text: str) -> bool:

@@ -141,7 +141,7 @@ def is_path(name: str | Path, argument: str = "name") -> bool:
         return True
     if not isinstance(name, str):
         raise InputError(argument, name, "a record, a name or a path")
-    return "/" in name or "\\" in name or name.endswith((".toml", ".json"))
+    return "/" in name or "\\" in name or name.endswith((".toml", ".json", ".gguf"))
 
 
 @cache

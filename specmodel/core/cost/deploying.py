@@ -37,6 +37,7 @@ from specmodel.core.machines.fallbacks import choose_kernels
 from specmodel.core.machines.hardware import HardwareProfile, load_hardware
 from specmodel.core.machines.llama_cpp import LLAMA_CPP, llama_cpp_kernels
 from specmodel.core.models.architecture import Architecture, load_architecture
+from specmodel.core.models.gguf import gguf_name
 
 DEGREES = ("tensor_parallel", "data_parallel", "expert_parallel", "draft_tensor_parallel")
 GPU_DEGREES = DEGREES[:3]
@@ -116,8 +117,10 @@ def deployed_as_named(where: Where) -> Deployment:
     place = "changes " if where.changes else ""
     hardware = _record(given.get("hardware"), HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{place}hardware", what_ifs["hardware"])
-    are_of_gguf = (is_of_gguf(given.get(n), by_size=hardware.runs_gguf) for n in _ALL_DTYPES)
-    is_llama = any(are_of_gguf) or hardware.llama_cpp_backend == "metal"
+    dtypes = {name: check_dtype(name, given[name]) for name in _ALL_DTYPES if name in given}
+    load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
+    target = _record(given.get("target"), Architecture, load)
+    is_llama = _is_gguf(given, target, hardware) or hardware.llama_cpp_backend == "metal"
     default = LLAMA_CPP if is_llama else DEFAULT_ENGINE
     engine = _record(given.get("engine", default), EngineProfile, load_engine)
     engine = engine.with_changes(f"{place}engine", what_ifs["engine"])
@@ -135,11 +138,8 @@ def deployed_as_named(where: Where) -> Deployment:
         engine = replace(engine, host_speed=engine.host_speed * hardware.host_speed)
     if hardware.kind == "cpu":  # its host computes itself: no second stream, no graphs
         engine = replace(engine, hides_host="none", shared_beside=(), graphs=None)
-    dtypes = {name: check_dtype(name, given[name]) for name in _ALL_DTYPES if name in given}
     if engine.stack == LLAMA_CPP and "weight_dtype" in dtypes:  # of all matrices of a file
         dtypes = dict.fromkeys(_OF_FILE, dtypes["weight_dtype"]) | dtypes
-    load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
-    target = _record(given.get("target"), Architecture, load)
     if "attention_dtype" in dtypes:  # one for all layers
         layers = (replace(group, mixer_dtype=None, output_dtype=None) for group in target.layers)
         target = replace(target, layers=tuple(layers))
@@ -245,6 +245,14 @@ _SETTINGS: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
 
 def _record(value: Any, kind: type, load: Any) -> Any:
     return value if isinstance(value, kind) else load(value)
+
+
+def _is_gguf(given: Mapping[str, Any], target: Architecture, hardware: HardwareProfile) -> bool:
+    """Tell whether a target is a GGUF, by its name or by a dtype of llama.cpp."""
+    typed = given.get("target")
+    is_named = isinstance(typed, str | Path) and gguf_name(Path(typed).name) is not None
+    dtypes = (*map(given.get, _ALL_DTYPES), target.weight_dtype)
+    return is_named or any(is_of_gguf(each, by_size=hardware.runs_gguf) for each in dtypes)
 
 
 def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:

@@ -69,7 +69,7 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     is_published = isinstance(name, str) and not is_local(name) and checkpoint(name, models)
     if not is_published and is_path(name, "drafter"):
         name = found_path(str(name), known, "drafter")
-        is_config = Path(name).suffix != ".toml" and Path(name).exists()
+        is_config = Path(name).suffix not in (".toml", ".gguf") and Path(name).exists()
         if is_config and (own := read_drafter(name, target)):
             return own
     elif not is_published:

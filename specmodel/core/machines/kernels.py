@@ -123,7 +123,7 @@ class KernelFit(Record, frozen=True, kw_only=True):
     depth_limit: Annotated[float, Meta(ge=1, le=1e9)] = 1e9
     vector_rows: Annotated[float, Meta(ge=0, le=4096)] = 0.0
     vector_memory_efficiency: Annotated[float, Meta(ge=LEAST, le=100)] = 1.0
-    vector_compute_efficiency: Annotated[float, Meta(ge=LEAST, le=1e4)] = 1.0
+    vector_compute_efficiency: Annotated[float, Meta(ge=1e-9, le=1e4)] = 1.0
     vector_rereads: Annotated[float, Meta(ge=0, le=1)] = 0.0
     arithmetic_dtype: str
     num_points: Points

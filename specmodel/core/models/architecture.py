@@ -7,13 +7,14 @@ from typing import Any, Self
 import numpy as np
 
 from specmodel.core.base import records
-from specmodel.core.base.dtypes import BYTES_PER_ELEMENT, kernel_dtype
+from specmodel.core.base.dtypes import BYTES_PER_ELEMENT, is_of_gguf, kernel_dtype
 from specmodel.core.base.errors import InputError, nearest
 from specmodel.core.base.naming import found_path, is_local
 from specmodel.core.base.records import as_table, field_names
 from specmodel.core.base.units import FloatArray, check
 from specmodel.core.layers.batch import Layout
 from specmodel.core.models.checkpoints import checkpoint, keeps_cache_in_fp8
+from specmodel.core.models.gguf import gguf_fields, gguf_name
 from specmodel.core.models.shape import Shape
 
 FOLDER = Path(__file__).parent / "data/architectures"
@@ -106,7 +107,7 @@ class Architecture(Shape, frozen=True):
         Parameters
         ----------
         path
-            The file, or the folder that holds it.
+            The file, or the folder that holds it; or a GGUF, of which the header is read.
         argument
             Name that an error should carry.
         weight_dtype
@@ -126,6 +127,9 @@ class Architecture(Shape, frozen=True):
         from specmodel.core.models.hf.config import architecture_fields  # tables for this path only
         from specmodel.core.models.hf.files import read_config
 
+        if Path(path).suffix == ".gguf":
+            own = records.build(cls, gguf_fields(Path(path), argument), argument)
+            return own.with_changes(argument, _stored(own, weight_dtype) if weight_dtype else {})
         file = read_config(path, argument, ignore_keys)
         beside = file.quantisation() if weight_dtype is None else None
         fields = architecture_fields(file.content, file.argument, beside, weight_dtype=weight_dtype)
@@ -295,7 +299,7 @@ def load_architecture(
     ----------
     name
         A name that `list_architectures` gives, a TOML file, or a model's ``config.json`` (or
-        the folder that holds it): paths have a slash or a suffix.
+        the folder that holds it), or a GGUF: paths have a slash or a suffix.
     argument
         Name that an error should carry.
     weight_dtype
@@ -332,6 +336,8 @@ def _stored(own: Architecture, dtype: str) -> dict[str, object]:
     Qwen3.5, Gemma-4 (``exclude_modules``). So does the block for multi-token prediction in four
     bits of any kind: as well there, and in GPTQ's of Qwen3.6.
     """
+    if is_of_gguf(dtype, by_size=False):
+        return _in_gguf(own, dtype)
     changes: dict[str, object] = {"weight_dtype": dtype}
     if dtype == "fp4" and own.is_moe:
         changes["attention_dtype"] = "bf16"
@@ -340,12 +346,27 @@ def _stored(own: Architecture, dtype: str) -> dict[str, object]:
     return changes
 
 
+def _in_gguf(own: Architecture, dtype: str) -> dict[str, object]:
+    """Return the fields to change where all matrices are stored in a dtype, as in a GGUF.
+
+    MXFP4 is for experts, and those published in it keep it. Other weights have 8 bits then.
+    """
+    kept = own.is_moe and "mxfp4" in (dtype, own.expert_dtype)
+    stored = "q8_0" if kept and dtype == "mxfp4" else dtype
+    unset = ("attention_dtype", "mtp_dtype", "head_dtype", "expert_activation_dtype")
+    changes: dict[str, object] = {**dict.fromkeys(unset), "expert_dtype": "mxfp4" if kept else None}
+    changes |= {"weight_dtype": stored, "embedding_dtype": stored}
+    return changes | {"activation_dtype": "bf16", "kv_dtype": "bf16"}
+
+
 def _published(own: Architecture, dtype: str, checkpoint: str) -> dict[str, object]:
     """Return the fields to change where a checkpoint's name states another dtype than `own` has.
 
     If experts have a dtype of their own and other weights have less than 16 bits, the name states
     the dtype of experts alone.
     """
+    if gguf_name(checkpoint):
+        return _in_gguf(own, dtype)
     if dtype == (own.expert_dtype or own.weight_dtype):
         return {}
     met = kernel_dtype(dtype) if kernel_dtype(dtype) in ("fp8", "int8", "fp4") else "bf16"

@@ -3,11 +3,14 @@
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from specmodel.core.base.dtypes import check_dtype
 from specmodel.core.base.files import toml_tables
 from specmodel.core.base.naming import is_id
+from specmodel.core.models.gguf import UNTAGGED, gguf_name
 
-_NAMES: dict[str, dict[str, str]] = toml_tables(Path(__file__).parent / "data/checkpoints.toml")
+_NAMES: dict[str, dict[str, Any]] = toml_tables(Path(__file__).parent / "data/checkpoints.toml")
 SAME_SHAPE, _DTYPES = _NAMES["same_shape"], _NAMES["dtypes"]
 _TUNED, _IN_BLOCKS = (re.compile(_NAMES["regexes"][name]) for name in ("tuned", "in_blocks"))
 
@@ -22,6 +25,11 @@ def checkpoint(typed: str, names: Iterable[str]) -> tuple[str, str] | None:
     >>> checkpoint("nvidia/MiniMax-M3-NVFP4", ["minimax-m3"])
     ('minimax-m3', 'fp4')
     """
+    if gguf := gguf_name(typed):
+        name, tag = gguf
+        shipped = checkpoint(name, names) or checkpoint(name.partition("_")[2], names)
+        dtype = tag or UNTAGGED.get(shipped[0] if shipped else "", UNTAGGED["usual"])
+        return shipped and (shipped[0], check_dtype("weight_dtype", dtype))
     if "/" in typed and not is_id(typed):  # a path
         return None
     known = {name.lower().replace("_", "-"): name for name in names}

@@ -76,7 +76,7 @@ def read_config(path: str | Path, argument: str, ignore_keys: Collection[str] = 
 
 def check_ignored(argument: str, keys: Iterable[str], models: Iterable[tuple[str, str]]) -> None:
     """Refuse a key to be ignored that no ``config.json`` has among models, each by its argument."""
-    files = [(name, path) for name, path in models if is_path(path) and not path.endswith(".toml")]
+    files = [(n, p) for n, p in models if is_path(p) and not p.endswith((".toml", ".gguf"))]
     configs = [read_config(path, name) for name, path in files]
     present = set().union(*(_keys_within(config.content) for config in configs))
     for key in keys:

@@ -1,0 +1,190 @@
+"""GGUF files of llama.cpp: sizes and dtypes in their headers. The data of tensors is not read.
+
+Keys of GGUF become those of a ``config.json`` (``data/gguf.toml``), whose reader does the rest.
+"""
+
+import math
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from specmodel.core.base.dtypes import known_dtype
+from specmodel.core.base.errors import InputError, import_extra
+from specmodel.core.base.files import check_readable, toml_tables
+from specmodel.core.models.hf.family import FULL, LINEAR, SLIDING
+
+_TABLES: dict[str, Any] = toml_tables(Path(__file__).parent / "data/gguf.toml")
+UNTAGGED: dict[str, str] = _TABLES["untagged"]
+"""The dtype of an id without a tag, by the model or as usual."""
+_WAYS = [re.compile(way.format_map(_TABLES["names"])) for way in _TABLES["names"]["ways"]]
+_EMBEDDING, _HEAD = "token_embd.weight", "output.weight"
+_TEXT, _ARRAY = 8, 9
+"""Types of values."""
+
+
+class Header(NamedTuple):
+    """The values of a GGUF by key, type and sizes of its tensors by name, and its file type."""
+
+    values: dict[str, Any]
+    tensors: dict[str, tuple[str, tuple[int, ...]]]
+    file_type: str
+
+    def told(self, key: str) -> Any:
+        """Return the value of the architecture's key, or of what older files have in its place."""
+        value = self.values.get(f"{self.values.get('general.architecture')}.{key}")
+        older = _TABLES["older"].get(key)
+        return self.told(older) if value is None and older else value
+
+
+def gguf_name(typed: str) -> tuple[str, str] | None:
+    """Return the model and the tag that the id or file name of a GGUF tells, None for others.
+
+    The tag is "" where the name has none.
+
+    >>> gguf_name("unsloth/Qwen3-30B-A3B-GGUF:Q8_0"), gguf_name("Qwen3-8B-UD-Q4_K_XL.gguf")
+    (('unsloth/Qwen3-30B-A3B', 'Q8_0'), ('Qwen3-8B', 'UD-Q4_K_XL'))
+    """
+    found = next(filter(None, (way.fullmatch(typed) for way in _WAYS)), None)
+    return found and (found["name"], found["dtype"] or "")
+
+
+def gguf_fields(path: Path, argument: str) -> dict[str, Any]:
+    """Return the fields of an `Architecture` that the header of a GGUF describes."""
+    from specmodel.core.models.hf.config import architecture_fields  # tables for this path only
+
+    header = _whole(path, argument)
+    fields = architecture_fields(_config(header, argument), argument) | _dtypes(header, argument)
+    name, _ = gguf_name(path.name) or (path.stem, "")
+    return fields | {"schema_version": 2, "name": name, "source": str(path)}
+
+
+def _whole(path: Path, argument: str) -> Header:
+    """Return the header of a file and of the other parts that it is split into."""
+    own = _read(path, argument)
+    count = own.values.get("split.count", 1)
+    first = f"-00001-of-{count:05}.gguf"
+    if count > 1 and not path.name.endswith(first):
+        like = f"such as model{first}, with the others beside it"
+        raise InputError(argument, str(path), f"the first of its {count} parts, {like}")
+    for number in range(2, count + 1):
+        part = f"{path.name.removesuffix(first)}-{number:05}{first[6:]}"
+        own.tensors.update(_read(path.with_name(part), argument).tensors)
+    if not any(name.startswith("blk.0.") for name in own.tensors):
+        raise InputError(argument, str(path), "a GGUF with layers; this has a vocabulary or a head")
+    return own
+
+
+def _read(path: Path, argument: str) -> Header:
+    check_readable(path, argument, "GGUF")
+    package = import_extra("gguf", "gguf", argument, expected="it to be installed to read a GGUF:")
+    try:
+        read = _reader(package)(path)
+    except (OSError, ValueError, IndexError, KeyError, OverflowError) as error:
+        expected = f"a whole GGUF file; this is none, cut off, or too new ({error})"
+        raise InputError(argument, str(path), expected) from None
+    values = {key: field.contents() for key, field in read.fields.items()}
+    sizes = {t.name: (t.tensor_type.name, tuple(map(int, t.shape))) for t in read.tensors}
+    types = {each.value: each.name for each in package.LlamaFileType}
+    return Header(values, sizes, types.get(values.get("general.file_type"), "").partition("_")[2])
+
+
+def _reader(package: Any) -> Any:
+    """Return the reader of the package gguf, made to step over lists of tokens.
+
+    It makes arrays of each of their 150,000 texts, which takes half a minute.
+    """
+
+    class Reader(package.GGUFReader):  # type: ignore[misc]
+        def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
+            if raw_type != _ARRAY or self.byte_order != "I":
+                return super()._get_field_parts(orig_offs, raw_type)
+            kind, count = self._get(orig_offs, np.uint32), self._get(orig_offs + 4, np.uint64)
+            end, types = orig_offs + 12, [raw_type, package.GGUFValueType(kind[0])]
+            if types[1] != _TEXT:
+                values = self._get(end, self.gguf_scalar_to_np[types[1]], count[0])
+                return 12 + values.nbytes, [kind, count, values], [2], types
+            data = memoryview(self.data)
+            for _ in range(int(count[0])):
+                if end >= len(data):
+                    raise IndexError("a text past its end")
+                end += 8 + int.from_bytes(data[end : end + 8], sys.byteorder)
+            return end - orig_offs, [kind, count], [], types
+
+    return Reader
+
+
+def _config(header: Header, argument: str) -> dict[str, Any]:
+    """Return the ``config.json`` that a header stands for, None for keys that it does not tell."""
+    families, architecture = _TABLES["families"], header.values.get("general.architecture")
+    is_moe = header.told("expert_count") and f"{architecture} with experts" in families
+    row = families.get(f"{architecture} with experts" if is_moe else architecture)
+    if row is None:
+        known = ", ".join(name for name in families if " " not in name)
+        raise InputError(f"{argument} general.architecture", architecture, f"one of {known}")
+    config = {"num_nextn_predict_layers": 0, **row}
+    config["tie_word_embeddings"] = _HEAD not in header.tensors
+    for group in ("every", *config.pop("groups", ())):
+        found = {key: _worked_out(words, header) for key, words in _TABLES["keys"][group].items()}
+        config |= {key: config.get(key) if n is None else n for key, n in found.items()}
+    config["vocab_size"] = header.tensors.get(_EMBEDDING, ("", (0,)))[1][-1]
+    return config | _of_layers(header, config["num_hidden_layers"])
+
+
+def _worked_out(words: str, header: Header) -> Any:
+    """Return the value under a key, or the difference or quotient of two.
+
+    Of numbers for each layer it is that of all layers with one, if they are the same.
+    """
+    first, *others = words.split()
+    value = header.told(first)
+    if isinstance(value, list) and len(several := {*value} - {0}) == 1:
+        value = several.pop()
+    if not others or not isinstance(value, int):
+        return value
+    second = header.told(others[1]) or 0
+    return value - second if others[0] == "-" else value // max(second, 1)
+
+
+def _of_layers(header: Header, num_layers: int | None) -> dict[str, Any]:
+    """Return the keys of a ``config.json`` that GGUF tells by lists with a value for each layer."""
+    heads = header.told("attention.head_count_kv")
+    windowed = header.told("attention.sliding_window_pattern")
+    if isinstance(heads, list) and 0 in heads:
+        return {"layer_types": [FULL if n else LINEAR for n in heads[:num_layers]]}
+    if not isinstance(windowed, list):
+        return {}
+    found: dict[str, Any] = {"layer_types": [SLIDING if n else FULL for n in windowed[:num_layers]]}
+    if header.told("attention.key_length_swa") and FULL in found["layer_types"]:  # Gemma 4
+        full = found["layer_types"].index(FULL)
+        found["attention_k_eq_v"] = f"blk.{full}.attn_v.weight" not in header.tensors
+        if isinstance(heads, list):
+            found["num_key_value_heads"] = heads[windowed.index(True)]
+            found["num_global_key_value_heads"] = heads[full]
+        if isinstance(widths := header.told("feed_forward_length"), list):
+            found |= {"intermediate_size": min(widths), "use_double_wide_mlp": len({*widths}) > 1}
+    return found
+
+
+def _dtypes(header: Header, argument: str) -> dict[str, str | None]:
+    """Return the dtypes of all weights, of embedding and LM head by their own types.
+
+    The type of a file names them, else what most weights are of. If it names that of experts, other
+    weights have the type that most of them are of.
+    """
+    _, tensors, file_type = header
+    told, is_of_experts = known_dtype(file_type), file_type.endswith("_MOE")
+    counts = Counter({"": 0})
+    for name, (kind, sizes) in tensors.items():
+        if name not in (_EMBEDDING, _HEAD) and not (is_of_experts and "_exps." in name):
+            counts[kind] += math.prod(sizes)
+    usual = counts.most_common(1)[0][0]
+    weights = known_dtype(usual) if is_of_experts or told is None else told
+    if weights is None:
+        raise InputError(f"{argument} tensors", usual, "a type of weights that is known here")
+    own = {name: known_dtype(tensors[name][0]) for name in (_EMBEDDING, _HEAD) if name in tensors}
+    outer = {"embedding_dtype": own.get(_EMBEDDING) or weights, "head_dtype": own.get(_HEAD)}
+    return outer | {"weight_dtype": weights, "expert_dtype": told if is_of_experts else None}

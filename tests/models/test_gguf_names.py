@@ -1,0 +1,84 @@
+"""Ids and file names of GGUF without a file: the model by its name, and the dtype by its tag."""
+
+import sys
+
+import pytest
+
+from specmodel import InputError, deploy, load_architecture, load_drafter
+
+NAMES = {
+    "unsloth/Qwen3-30B-A3B-GGUF:Q4_K_M": ("qwen3-30b-a3b", "q4_k_m"),
+    "unsloth/Qwen3-30B-A3B-Instruct-2507-GGUF": ("qwen3-30b-a3b", "q4_k_m"),
+    "bartowski/Qwen_Qwen3-30B-A3B-GGUF:iq4_xs": ("qwen3-30b-a3b", "iq4_xs"),
+    "unsloth/DeepSeek-V3.1-GGUF:UD-Q2_K_XL": ("deepseek-v3.1", "q2_k"),
+    "unsloth/Qwen3-Coder-30B-A3B-Instruct-1M-GGUF:Q8_0": ("qwen3-coder-30b-a3b", "q8_0"),
+    "ggml-org/Qwen3-8B-GGUF:F16": ("qwen3-8b", "fp16"),
+    "lmstudio-community/GLM-4.5-Air-GGUF:MXFP4_MOE": ("glm-4.5-air", "q8_0"),
+    "Qwen3.6-35B-A3B-UD-Q4_K_XL.gguf": ("qwen3.6-35b-a3b", "q4_k_m"),
+    "Meta-Llama-3.1-8B-Instruct.i1-Q5_K_M.gguf": ("llama-3.1-8b", "q5_k_m"),
+    "Qwen3-235B-A22B-Q3_K_L-00001-of-00003.gguf": ("qwen3-235b-a22b", "q3_k_l"),
+    "Qwen3-Next-80B-A3B-Instruct-TQ1_0.gguf": ("qwen3-next-80b-a3b", "tq1_0"),
+}
+
+
+@pytest.mark.parametrize(("typed", "expected"), NAMES.items())
+def test_a_name_tells_the_model_and_the_dtype_of_all_weights(typed, expected):
+    model, shipped = load_architecture(typed), load_architecture(expected[0])
+    assert (model.name, model.layers) == (shipped.name, shipped.layers)
+    assert (model.weight_dtype, model.outer_dtype, model.head_dtype) == (expected[1],) * 2 + (None,)
+    assert (model.activation_dtype, model.kv_dtype) == ("bf16", "bf16")
+
+
+def test_a_tag_is_the_dtype_that_is_given_by_name():
+    for name in ("qwen3-30b-a3b", "gpt-oss-20b", "kimi-k2.5", "qwen3.5-35b-a3b"):
+        given = load_architecture(name, weight_dtype="q5_k_m")
+        assert load_architecture(f"unsloth/{name}-GGUF:Q5_K_M") == given
+        assert given.mtp_dtype is None
+        assert given.expert_dtype == ("mxfp4" if name == "gpt-oss-20b" else None)
+    assert load_architecture("unsloth/qwen3-8b-GGUF", weight_dtype="bf16").weight_dtype == "bf16"
+
+
+def test_experts_that_are_published_in_mxfp4_keep_it():
+    model = load_architecture("ggml-org/gpt-oss-20b-GGUF")
+    assert (model.weight_dtype, model.expert_dtype) == ("q8_0", "mxfp4")
+    model = load_architecture("unsloth/gpt-oss-20b-GGUF:Q6_K")
+    assert (model.weight_dtype, model.expert_dtype) == ("q6_k", "mxfp4")
+
+
+@pytest.mark.parametrize(
+    "target", ["unsloth/Qwen3-8B-GGUF:Q4_K_M", "ggml-org/gpt-oss-20b-GGUF", "Qwen3-8B-BF16.gguf"]
+)
+def test_a_name_of_gguf_is_run_by_llama_cpp_unless_an_engine_is_named(target):
+    deployment, _ = deploy(target=target, hardware="rtx_4090")
+    assert deployment.engine.name == "llama.cpp"
+    deployment, _ = deploy(target=target, hardware="rtx_4090", engine="sglang")
+    assert deployment.engine.name != "llama.cpp"
+
+
+def test_a_draft_model_is_named_so_too():
+    drafter = load_drafter("unsloth/Qwen3-0.6B-GGUF:Q8_0", load_architecture("qwen3-8b"))
+    assert drafter.architectures[0].weight_dtype == "q8_0"
+
+
+@pytest.mark.parametrize(
+    "typed", ["models/Qwen3-8B-Q4_K_M.gguf", "models/Qwen3-8B.gguf", "model.gguf"]
+)
+def test_a_path_that_is_not_there_is_no_name(typed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(InputError, match=rf"target: got '{typed}'; expected a readable GGUF file"):
+        load_architecture(typed)
+
+
+def test_a_tag_that_nobody_knows_and_a_model_that_nobody_knows_are_refused():
+    with pytest.raises(InputError, match="weight_dtype: got 'Q4_9'; expected one of"):
+        load_architecture("unsloth/Qwen3-8B-GGUF:Q4_9")
+    with pytest.raises(InputError, match="a known name such as"):
+        load_architecture("unsloth/Nothing-7B-GGUF")
+
+
+def test_a_file_needs_the_package_that_reads_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    (tmp_path / "a.gguf").write_bytes(b"GGUF")
+    with pytest.raises(InputError, match=r"to read a GGUF: pip install '.\[gguf\]'"):
+        load_architecture(tmp_path / "a.gguf")
