@@ -109,7 +109,7 @@ def test_few_modules_serve_a_single_other():
     pairs = [(other, names[0]) for other, names in importers.items() if len(names) == 1]
     fronts = {name for name, path in MODULES.items() if path.name == "__init__.py"}
     single = [pair for pair in pairs if "cli" not in map(room, pair) and pair[1] not in fronts]
-    assert 0 < len(single) <= 15, sorted(single)
+    assert 0 < len(single) <= 18, sorted(single)
 
 
 def test_no_import_goes_round():

@@ -8,8 +8,8 @@ from typing import Any
 
 from specmodel.calibrate import measure
 from specmodel.calibrate.fit import measured
+from specmodel.core.base.naming import LLAMA_CPP
 from specmodel.core.base.text import command_lines, wrap
-from specmodel.core.machines.llama_cpp import LLAMA_CPP
 from specmodel.show.columns import of_table
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, plain_fields, text_table

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rows import each_row
 
-from specmodel.core.cost.splits import passes_of_batch, runs_of_proposing
+from specmodel.core.cost.latency import passes_of_batch, runs_of_proposing
 
 COUNTED = (
     ([4, 4], {}, 1),

@@ -27,6 +27,9 @@ SETTABLE = (
 )
 """Arguments that say how a model runs which may stand among changes of records' fields."""
 
+LLAMA_CPP = "llama.cpp"
+"""Name of that engine and of its kernels."""
+
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _FILES = (".toml", ".json", ".gguf")
 _COUNTED = (

@@ -13,7 +13,7 @@ from specmodel.core.algebra.experts import MAX_TOKENS_PER_SEQUENCE, TYPICAL_ROUT
 from specmodel.core.algebra.routing import zipf_popularity
 from specmodel.core.base.dtypes import check_dtype, is_of_gguf
 from specmodel.core.base.errors import InputError, refuse_unknown
-from specmodel.core.base.naming import SWITCHES
+from specmodel.core.base.naming import LLAMA_CPP, SWITCHES
 from specmodel.core.base.notes import Note
 from specmodel.core.base.records import read_numbers
 from specmodel.core.base.units import check
@@ -35,7 +35,7 @@ from specmodel.core.machines.engine import (
 )
 from specmodel.core.machines.fallbacks import choose_kernels
 from specmodel.core.machines.hardware import HardwareProfile, load_hardware
-from specmodel.core.machines.llama_cpp import LLAMA_CPP, llama_cpp_kernels
+from specmodel.core.machines.llama_cpp import llama_cpp_kernels
 from specmodel.core.models.architecture import Architecture, load_architecture
 from specmodel.core.models.gguf import gguf_name
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from specmodel.core.algebra.routing import check_popularity
 from specmodel.core.base.errors import InputError
+from specmodel.core.base.naming import LLAMA_CPP
 from specmodel.core.base.notes import Note
 from specmodel.core.base.records import unchecked
 from specmodel.core.base.units import FloatArray, check
@@ -28,9 +29,6 @@ PREFILLS_FIRST = "sglang"
 
 _STATE_SLOTS: dict[str, Slots] = {"sglang": "scratch"}
 """What engines reserve of recurrent states, by stack; other stacks are taken to do as vLLM does."""
-
-HOST_EXPERTS = "llama.cpp"
-"""Stack of the engine that may keep routed experts on the host."""
 
 NO_DRAFTER = Drafter(name="none")
 """Nothing drafts: every step is a decode step."""
@@ -321,8 +319,8 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def _check_host(self) -> None:
         """Refuse experts on the host that the model has not, or of an engine that keeps none."""
         layers = self.host_expert_layers
-        if layers and self.stack != HOST_EXPERTS:
-            expected = f"the engine {HOST_EXPERTS} with it, which alone keeps experts on the host"
+        if layers and self.stack != LLAMA_CPP:
+            expected = f"the engine {LLAMA_CPP} with it, which alone keeps experts on the host"
             raise InputError("host_expert_layers", layers, expected)
         if layers > self.target.expert_layers:
             expected = f"at most {self.target.expert_layers}, the layers with routed experts"

@@ -223,7 +223,7 @@ class EngineProfile(Record, frozen=True, kw_only=True):
         (`cost.attention.attention_walk`).
     splits_lengths
         Whether a pass takes equally many tokens of each sequence, so that a batch in which some
-        have a draft falls into several (`cost.splits`).
+        have a draft falls into several (`cost.latency.split_by_length`).
     split_tokens
         Most tokens of a sequence whose keys its Triton attention spreads over blocks of threads; of
         more, one block walks all keys of a head (`Deployment.walk` says where it runs). 8 in vLLM

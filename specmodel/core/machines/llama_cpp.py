@@ -14,13 +14,11 @@ from msgspec.structs import replace
 
 from specmodel.core.base import records
 from specmodel.core.base.bounds import Day, Portion, Spread
+from specmodel.core.base.naming import LLAMA_CPP
 from specmodel.core.base.records import Record
 from specmodel.core.machines.fallbacks import stack_kernels
 from specmodel.core.machines.hardware import HardwareProfile
 from specmodel.core.machines.kernels import FittedStack, Kernels
-
-LLAMA_CPP = "llama.cpp"
-"""Name of the stack."""
 
 Backend = Literal["cuda", "hip", "vulkan", "metal", "cpu"]
 """What it was built for."""
