@@ -17,8 +17,12 @@ AT_ONCE = 20
 """Points of each random deployment."""
 
 NEWEST_GPUS = ("strix_halo", "a40", "arc_pro_b60", "arc_pro_b70", "gh200", "h200_nvl")
-NEWEST_GPUS += ("mi350x", "r9700", "rtx_pro_5000", "rx_7900_xtx")
+NEWEST_GPUS += ("mi350x", "r9700", "rtx_pro_5000", "rx_7900_xtx", "rtx_5060_ti", "rtx_5070_ti")
+NEWEST_GPUS += ("rtx_4060_ti", "m2_ultra", "m3_max", "m3_ultra", "m4_max", "m5_max")
 """GPUs that are drawn nowhere, so that points stay those that they were."""
+
+ENGINES = [name for name in list_engines() if name != "llama.cpp"]
+"""Those whose times nowhere fall where work grows, as where llama.cpp changes its kernels."""
 
 SOMETIMES = json.loads((Path(__file__).parent / "data/random_points.json").read_text("utf-8"))
 """What is told of some deployments: one of these values, by a chance [-]."""
@@ -36,7 +40,7 @@ def random_names(rng):
     drafters = ["eagle", "eagle3", "mtp", "parallel", "llama-3.2-1b", "ngram", "ngram"]
     hardware = [name for name in list_hardware() if name not in NEWEST_GPUS]
     names = {"target": some(list_architectures()), "drafter": some(drafters)}
-    names |= {"hardware": some(hardware), "engine": some(list_engines(), 0.6)}
+    names |= {"hardware": some(hardware), "engine": some(ENGINES, 0.6)}
     names |= {name: some(values, chance) for name, (values, chance) in SOMETIMES.items()}
     if names["drafter"] == "ngram":
         rates = [0.0, 0.01, float(rng.random()), 1.0]

@@ -127,7 +127,7 @@ def page(
         evaluation = getattr(case, "evaluation", None)
         spread = evaluation.acceptance.spread if evaluation else 0.0
         is_told = bool(VERBOSE.get())
-        told = _INTERVALS["exact"] + _INTERVALS["of_hosts"] * is_told
+        told = _INTERVALS["exact"] + _INTERVALS["of_hosts"] * (is_told and d.engine.fit is not None)
         told = _INTERVALS["spread"].format(spread) * is_told if spread else told
         assumed = with_brief_source(assumed)
         acceptance = [str(assumed["acceptance"]), told, tasks]

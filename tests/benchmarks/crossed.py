@@ -25,7 +25,7 @@ from specmodel.core.cost import where
 
 PACKAGE = f"{Path(specmodel.__file__).parent}/"
 BOUNDS = {
-    "new deployment": {"functions": 510, "files": 72, "depth": 24, "calls": 12200},
+    "new deployment": {"functions": 510, "files": 73, "depth": 24, "calls": 12500},
     "known deployment": {"functions": 166, "files": 32, "depth": 19, "calls": 1100},
     "predict MODEL GPU": {"functions": 645, "files": 98, "depth": 34, "calls": 21500},
 }

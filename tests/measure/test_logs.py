@@ -80,7 +80,7 @@ def test_printed_options_predict_the_mean(text, drafter, length, told, monkeypat
     page = run("acceptance -")
     joined = in_one_line(page)
     assert told in joined
-    assert ("predict answers for vLLM" in joined) == ("n_draft" in text or "#calls" in text)
+    assert ("--engine llama.cpp" in joined) == ("n_draft" in text or "#calls" in text)
     options = page.partition("--drafter DRAFTER \\\n")[2].splitlines()[0]
     (row,) = rows(f"predict llama-3.1-8b h200 --drafter {drafter} --batch-size 64 {options}")
     expected = logged_acceptance(text, "log").tokens_per_step

@@ -183,8 +183,8 @@ class HardwareProfile(Record, frozen=True, kw_only=True):
         single-thread points (a Core i9-13900HX, notebookcheck 2023) where a server's does 2,900. On
         two hosts with an RTX 5090 drafts of draft models ask for 1 and for 3 to 4 [-].
     host_bytes_per_s, host_cores
-        Peak bandwidth of the host's memory, None for `usual_host_bytes_per_s`, and its cores, for
-        experts that are computed there [B/s] [-].
+        Peak bandwidth of the host's memory, None for `usual_host_bytes_per_s`, and its cores, None
+        for eight, for experts that are computed there [B/s] [-].
     memory, link, network
         Device memory, and links to GPUs of the node and of other nodes, None where there are none.
     dtype
@@ -203,10 +203,10 @@ class HardwareProfile(Record, frozen=True, kw_only=True):
     reported_names: list[str] = field(default_factory=list)
     runs_gguf: bool = False
     llama_cpp_backend: Literal["hip", "vulkan", "metal"] | None = None
-    generation: str = ""
+    generation: str | None = None
     host_speed: Annotated[float, Meta(ge=0.1, le=10)] = 1.0
     host_bytes_per_s: Rate | None = None
-    host_cores: Number = 8
+    host_cores: Number | None = None
     memory: Memory
     link: Link | None = None
     network: Network | None = None

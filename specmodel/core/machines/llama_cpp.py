@@ -148,6 +148,8 @@ _HOPS, _HOST_EFFICIENCY = 2e-5, 0.68
 """Time of the ways to the host and back for each kernel there [s], and which share of its memory's
 and of the link's peak they stream at: 18.3 tokens/s of Llama 7B in Q4_0 on DDR5-6400 of two
 channels (llama.cpp issue 34) [-]."""
+_CORES = 8
+"""Cores of a host that is not told [-]."""
 _LINK = 3.2e10
 """Bandwidth of PCIe 4.0 with 16 lanes, where a profile has no link [B/s]."""
 
@@ -163,7 +165,7 @@ def _of_host(cpu: OfBackend, hardware: HardwareProfile) -> dict[str, Any]:
     for dtype, rates in cpu.experts.items():
         rates = replace(rates, vector_rows=OFFLOADED - 1)
         own = _fit("experts", rates, cpu, hardware, None)
-        by_host = 2 * rates.vector_rate * hardware.host_cores
+        by_host = 2 * rates.vector_rate * (hardware.host_cores or _CORES)
         found[dtype] = own | {
             "launch_time": _HOPS,
             "memory_efficiency": min(_HOST_EFFICIENCY * link / gpu, 1.0),
