@@ -193,8 +193,7 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
         handles[told] = ax.axvline(1 / target, label=f"{told} {seconds(target)}", **style.DOTTED)
     ax.set(xlabel="output tokens/s/user", ylabel=f"output tokens/s{_RATES[rate]}")
     if "alternative" in rows and rows["alternative"].nunique() > 1:
-        dots: Style = {"linestyle": "", "marker": "o", "markersize": 1.5, "color": "black"}
-        handles["other"] = style.key("other layouts", **dots)
+        handles["other"] = style.key("other layouts", **style.points(1, markersize=1.5))
     note = "/draft length where it changes" if lengths is not None else ""
     style.legend_above(ax, f"numbers: batch size{note}", [*handles.values()], side="right")
     return ax

@@ -125,10 +125,8 @@ def _draw(
         ax.plot(of + 0.9, at + 0.12, **dots)
         handles.append(style.key("beyond CUDA graphs", **dots))
     hopeless = rows[quantity].isna() & ~too_large
-    for told, are, hatch in (
-        ("none pays", hopeless, "...."),
-        ("does not fit", too_large, "//////"),
-    ):
+    blank = {"none pays": (hopeless, "...."), "does not fit": (too_large, "//////")}
+    for told, (are, hatch) in blank.items():
         if are.any():
             area = rows.assign(is_so=are.where(are)).pivot(index=y, columns="batch_size")["is_so"]
             look: Style = {"facecolor": "none", "edgecolor": "0.6", "hatch": hatch, "linewidth": 0}
@@ -138,10 +136,9 @@ def _draw(
     _number(ax.xaxis, cells.columns)
     _number(ax.yaxis, cells.index)
     if _has_room(ax, cells, write):
-        own: Style = {"ha": "center", "va": "center", "size": SMALL}
         for (i, j), value in np.ndenumerate(cells.to_numpy()):
             if not np.isnan(value):
-                ax.text(j + 0.5, i + 0.5, write(value), **own)
+                ax.text(j + 0.5, i + 0.5, write(value), ha="center", va="center", size=SMALL)
     else:
         from matplotlib.ticker import MaxNLocator
 
@@ -189,9 +186,8 @@ def _number(axis: XAxis | YAxis, counts: pd.Index[Any]) -> None:
 def _has_room(ax: Axes, cells: pd.DataFrame, write: Callable[[float], str]) -> bool:
     """Return whether the longest number fits in a cell."""
     values, (rows, columns) = cells.to_numpy(), cells.shape
-    text = ax.text(
-        0, 0, max(map(write, values[~np.isnan(values)]), key=len, default=""), size=SMALL
-    )
+    longest = max(map(write, values[~np.isnan(values)]), key=len, default="")
+    text = ax.text(0, 0, longest, size=SMALL)
     box = text.get_window_extent()
     text.remove()
     is_narrow = box.width < 0.8 * ax.bbox.width / columns

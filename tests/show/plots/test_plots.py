@@ -80,6 +80,11 @@ def test_plain_decoding_stands_beside_times_and_rates(quantity, plain):
     assert [line.get_ydata().tolist() for line in drawn.lines] == [[1, 2], plain]
     assert legend(drawn) == ["with speculation", "without speculation"]
     assert drawn.get_yscale() == ("log" if quantity == "throughput" else "linear")
+    ends = {"forward_time_low": [0.01, 0.02], "forward_time_high": [0.04, 0.08]}
+    (band,) = plots.batches.over_batch_size(table.assign(**ends), ax(), quantity).collections
+    low, high = ([25, 100], [100, 400]) if quantity == "throughput" else ends.values()
+    corners = {*zip([1, 8] * 2, [*low, *high], strict=True)}
+    assert {tuple(point) for point in band.get_paths()[0].vertices.tolist()} == corners
 
 
 def test_what_another_file_measured_belongs_to_the_lines_that_it_names():
