@@ -170,8 +170,7 @@ def _border(ax: Axes, values: np.ndarray[Any, np.dtype[np.float64]]) -> list[Any
         ax.plot([j + 1, j + 1], [i, i + 1], zorder=2, **line)
     for i, j in np.argwhere(np.nan_to_num(down)):
         ax.plot([j, j + 1], [i + 1, i + 1], zorder=2, **line)
-    is_either = np.nanmin(gains) < np.nanmax(gains)
-    return [style.key("break-even", **line)] if is_either else []
+    return [style.key("break-even", **line)] if np.nanmin(gains) < np.nanmax(gains) else []
 
 
 def _number(axis: XAxis | YAxis, counts: pd.Index[Any]) -> None:

@@ -38,6 +38,8 @@ _MOST_BESIDE = 10
 """Characters of a name that is written there [-]."""
 SMALL = "small"
 """Smallest size of text: 6.7 points where labels have 8."""
+BESIDE: dict[str, Any] = {"textcoords": "offset points", "size": SMALL}
+"""Text at some points from what it is of."""
 
 _KINDS = ("experts", "gemm", "elementwise", *KINDS, "host")
 """Kinds of kernels in the order in which they take colours: first those of every model."""
