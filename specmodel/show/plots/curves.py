@@ -51,8 +51,7 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
         dots = style.points(i, mfc="none", label=label)
         handles += ax.plot(part["tokens"], part["measured"], **dots)
     laws = [style.key(*law, color="black", linewidth=1) for law in _LAWS.values()]
-    inside: Style = {"loc": "upper left", "fontsize": style.SMALL, "frameon": False}
-    ax.add_artist(ax.legend(handles=laws, **inside))
+    ax.add_artist(ax.legend(handles=laws, loc="upper left", fontsize=style.SMALL, frameon=False))
     ax.set(xlabel="tokens of one sequence in a pass", ylabel="experts loaded per layer")
     # room for the laws' names
     ax.set_ylim(0, _HEADROOM * rows[["measured", *_LAWS]].max().max())
@@ -202,10 +201,10 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
 def _sizes(ax: Axes, front: pd.DataFrame, colour: str, taken: list[Any]) -> None:
     """Write batch sizes, and draft lengths where they change, where names have left room."""
     known = None
-    own: Style = {"textcoords": "offset points", "size": style.SMALL, "color": colour}
+    own = style.BESIDE | {"color": colour} | style.halo()
     for x, y, size, length in front[["user", "rate", "batch_size", "length"]].to_numpy():
         told = f"{size:g}" + (f"/{length:g}" if length not in (None, known) else "")
-        text = ax.annotate(told, (x, y), (3, 3), **own, **style.halo())
+        text = ax.annotate(told, (x, y), (3, 3), **own)
         if (box := text.get_window_extent().padded(_ROOM * ax.figure.dpi)).count_overlaps(taken):
             text.remove()
         else:
@@ -263,13 +262,15 @@ def drain(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     ----------
     table
         As ``specmodel load --drain --csv`` prints it: policy, makespan, and share_at_1, last_at_1,
-        share_at_2 and so on; at most six policies.
+        share_at_2 and so on; at most six policies. The interval between makespan_low and
+        makespan_high, if given, stands below each line's end.
     axes
         Two, over requests and over time.
     """
     sizes = [int(str(name)[8:]) for name in table.filter(regex=r"^last_at_[1-9]\d*$")] or [1]
     columns = [f"{kind}_at_{size}" for kind in ("share", "last") for size in sizes]
-    rows = frames.checked(table, ("makespan", *columns), ("policy",), may_lack=columns)
+    ends = [*table.filter(["makespan_low", "makespan_high"])]
+    rows = frames.checked(table, ("makespan", *columns, *ends), ("policy",), may_lack=columns)
     frames.need_distinct(rows, ["policy"])
     frames.need_at_most(style.MOST_LINES, len(rows), "policies")
     shares, times = axes
@@ -282,8 +283,14 @@ def drain(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     shares.set_xticks(range(0, len(sizes), step), map(style.count_label, sizes[::step]))
     shares.set(xlabel="running requests, from", ylabel="share of time (%)")
     style.scaled(shares.yaxis, 100)
+    if len(ends) == 2:
+        bar: Style = {"alpha": 0.5, "linewidth": 3}
+        below = sizes[0] * 0.8 ** (1 + np.arange(len(rows)))
+        times.hlines(below, rows[ends[0]], rows[ends[1]], colors=COLOURS[: len(rows)], **bar)
+        style.legend_above(times, "", [style.key("80 % interval of the end", color="0.35", **bar)])
     times.set(xlim=(0, None), xlabel="time (s)", ylabel="running requests, ≥")
     style.si_axis(times.yaxis)
+    times.set_yticks(sizes, map(style.count_label, sizes), size=style.SMALL)
     times.locator_params(axis="x", nbins=4)
     style.legend_above(shares)
     return axes

@@ -197,6 +197,13 @@ def test_a_drain_is_drawn_as_bars_and_as_what_runs_at_least():
     assert first.tolist() == [[1, 4], [4, 2]]
     assert np.isfinite(second).all(axis=1).tolist() == [False, True]
     assert {line.get_drawstyle() for line in bottom.lines} == {"steps-pre"}
+    assert not bottom.collections
+    ends = {"makespan_low": [3.0, 2.0], "makespan_high": [6.0, 5.0]}
+    _, bottom = plots.drain(table.assign(**ends), [ax(), ax()])
+    first, second = bottom.collections[0].get_segments()
+    assert [first[:, 0].tolist(), second[:, 0].tolist()] == [[3, 6], [2, 5]]
+    assert 2 > first[0, 1] > second[0, 1], "below the last of the lines, apart"
+    assert legend(bottom) == ["80 % interval of the end"]
 
 
 def test_lines_of_a_load_that_coincide_are_all_seen():
