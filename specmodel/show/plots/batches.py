@@ -47,8 +47,8 @@ def speedup(
         Columns batch_size and speedup; a band between speedup_low and speedup_high, if given, is
         drawn of each line, and what does not fit in memory by max_batch_size or fits is pale. At
         most six lines, told apart by draft_length, context_length or other inputs such as target;
-        best draft lengths, one for each batch size, make one line. Where a row's batch_size exceeds
-        its max_graph_batch_size, the line breaks.
+        best draft lengths, one for each batch size, make one line. The line breaks beyond a row's
+        max_graph_batch_size.
     marks
         Whether a dotted line stands where CUDA graphs end, and numbers below a single line where
         best draft lengths change.
@@ -166,8 +166,11 @@ def _axes(ax: Axes, rows: pd.DataFrame, quantity: str) -> None:
 
 def _pieces(part: pd.DataFrame) -> tuple[list[pd.DataFrame], list[float]]:
     """Return the points within and beyond CUDA graphs in turn, and where each turn is [request]."""
-    beyond = part["batch_size"] > part.get(frames.GRAPHS, np.inf)
-    pieces = [piece for _, piece in part.groupby((beyond != beyond.shift()).cumsum())]
+    sizes, limits = part["batch_size"], part.get(frames.GRAPHS, pd.Series(np.inf, part.index))
+    beyond = sizes > limits
+    # of best lengths, the graphs of one may end before another is best
+    turns = (beyond != beyond.shift()) | (~beyond & (sizes > limits.shift()))
+    pieces = [piece for _, piece in part.groupby(turns.cumsum())]
     edges = list[float]()
     for before, after in pairwise(pieces):
         outside = after.iloc[0] if beyond[after.index[0]] else before.iloc[-1]

@@ -106,11 +106,10 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     rows["under"] = [f"\n{_range(*values)}" for values in ranges.itertuples(index=False)]
     swings = (rows["at_high"] - rows["at_low"]).abs()
     shown = _name_inputs(ax, rows, swings, frames.titled([outcome]))
-    places = np.arange(len(shown))
     nominal = rows["nominal"].iloc[0]
     for i, (end, label) in enumerate({"high": "high end of the range", "low": "low end"}.items()):
         swing = shown[f"at_{end}"] - nominal
-        ax.barh(places, swing, 0.6, nominal, label=label, **style.filled(i))
+        ax.barh(np.arange(len(shown)), swing, 0.6, nominal, label=label, **style.filled(i))
     ax.axvline(nominal, color="black", linewidth=0.8, label=f"nominal, {nominal:.2f}")
     ax.use_sticky_edges = False
     ax.margins(x=0.08)

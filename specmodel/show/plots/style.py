@@ -67,8 +67,7 @@ def points(i: int, **changes: Any) -> Style:
 
 def crosses(i: int) -> Style:
     """Return the style of what was measured, which stands out from lines."""
-    own: Style = {"marker": "x", "markersize": 5, "markeredgewidth": 1.2, "zorder": 4}
-    return points(i) | own | halo()
+    return points(i, marker="x", markersize=5, markeredgewidth=1.2, zorder=4) | halo()
 
 
 def halo() -> Style:

@@ -64,6 +64,10 @@ def test_a_line_breaks_where_cuda_graphs_end_and_only_what_was_computed_is_drawn
     assert data([inside, beyond]) == [[[2, 1], [4, 1.2], [8, 1.44]], [[32, 0.8], [64, 0.6]]]
     assert "CUDA graphs end" in legend(drawn)
     assert edge.get_xdata() == [16, 16]
+    best = {"max_graph_batch_size": [16, 8, 8, 128, 128], "draft_length": [1, 3, 3, 1, 1]}
+    one, other, _unity, edge, *_ = plots.speedup(table.assign(**best), ax()).lines
+    assert data([one, other]) == [[[2, 1], [4, 1.2], [8, 1.44]], [[32, 0.8], [64, 0.6]]]
+    assert edge.get_xdata() == [8, 8], "where the graphs of 3 end, though those of 1 do not"
     alone = plots.speedup(table[:3], ax())
     assert len(alone.lines) == 2, "a line and break-even"
     ends = {"speedup_low": table["speedup"] - 0.1, "speedup_high": table["speedup"] + 0.2}
