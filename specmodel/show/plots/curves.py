@@ -104,8 +104,7 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
         keys.append(style.key(style.shortened(frames.words(kind), 30), **dots))
     ends = 0.9 * line[0], 1.1 * line[1]
     ax.set(xlim=ends, ylim=ends, xlabel="measured time", ylabel="predicted time")
-    for axis in (ax.xaxis, ax.yaxis):
-        style.si_axis(axis, "s")
+    style.si_axis(ax.xaxis, ax.yaxis, unit="s")
     ax.set_aspect("equal")
     style.legend_above(ax, "", None, *keys)
     return ax
@@ -184,8 +183,7 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
             own: Style = style.band(COLOURS[i]) | {"linewidth": 3, "zorder": 1}
             ax.plot(reach, per_step[front.index].to_numpy() * reach, **own)
             handles["80 %"] = style.swatch("80 % interval", **style.band(style.GREY))
-    for axis in (ax.xaxis, ax.yaxis):
-        style.si_axis(axis)
+    style.si_axis(ax.xaxis, ax.yaxis)
     for i, front in reversed([*enumerate(fronts)]):
         _sizes(ax, front, COLOURS[i], taken)
     for told, target in frames.targets(rows).items():
@@ -244,7 +242,7 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         if told in targets:
             ax.axhline(targets[told], zorder=1, **style.DOTTED)
         if met != "goodput" and values.max() > _WIDE * values.min():
-            style.si_axis(ax.yaxis, "s")
+            style.si_axis(ax.yaxis, unit="s")
             ax.set_ylabel(label.partition(" (")[0])
             continue
         ax.set(ylabel=label, ylim=(0, 1.1 * values.max() or 1))

@@ -65,8 +65,7 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
         named.append((style.folded(frames.words(str(name)), 12), *at, shape))
     bottom, top = 0.4 * rows["flops_per_s"].min(), 3 * rows["peak_flops_per_s"].max()
     ax.set(xlim=(low, high), ylim=(bottom, top))
-    for axis in (ax.xaxis, ax.yaxis):
-        style.si_axis(axis)
+    style.si_axis(ax.xaxis, ax.yaxis)
     note = "" if frames.fits(rows).all() else "\nof a batch that does not fit in memory"
     ax.set(xlabel="arithmetic intensity (FLOP/B)" + note, ylabel="attained (FLOP/s)")
     handles += _crowded(ax, named)

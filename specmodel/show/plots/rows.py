@@ -238,18 +238,16 @@ def _reach(values: pd.Series[float], low: pd.Series[float], high: pd.Series[floa
 
 
 def _waterfall(ax: Axes, values: pd.Series[float]) -> None:
-    """Draw the ends as bars from 0, and the terms as bars from where the one before ended.
-
-    Each has an edge, by which one too short for its colour is seen.
-    """
+    """Draw the ends as bars from 0, and the terms as bars from where the one before ended."""
     is_end = np.isin(values.index, ["ideal", "predicted"])
     inner = np.where(is_end, 0.0, values)
     start = np.where(is_end, 0.0, values.iloc[0] + np.cumsum(inner) - inner)
     at = np.arange(len(values))
     colours = np.where(is_end, COLOURS[0], np.where(values < 0, COLOURS[1], COLOURS[2]))
-    ax.barh(at, values, 0.7, start, color=colours, edgecolor=colours, linewidth=0.8)
+    ax.barh(at, values, 0.7, start, color=colours, linewidth=0)
     for y, x, value, is_total in zip(at, start + inner.clip(0), values, is_end, strict=True):
         told = f"{value:.2f}" if is_total else f"{value:+.2f}"
+        told = told if told.strip("+-0.") else "0.00"
         ax.annotate(told, (x + value * is_total, y), (2, 0), va="center", **style.BESIDE)
     reached = start + values.to_numpy()
     ax.plot([reached[:-1]] * 2, [at[:-1], at[1:]], color=style.GREY, linewidth=0.4, zorder=0)

@@ -210,16 +210,17 @@ def counts_axis(ax: Axes, values: Iterable[float], label: str) -> None:
     ax.xaxis.set_major_formatter(count_label)
 
 
-def si_axis(axis: XAxis | YAxis, unit: str = "") -> None:
-    """Make an axis logarithmic, with metric prefixes, which have no small exponents."""
+def si_axis(*axes: XAxis | YAxis, unit: str = "") -> None:
+    """Make axes logarithmic, with metric prefixes, which have no small exponents."""
     from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
-    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-    low, high = axis.get_view_interval()
-    subs = (1.0, 2.0, 5.0) if high / low < 100 else (1.0,)
-    axis.set_major_locator(LogLocator(subs=subs, numticks=6) if high > 10 * low else MaxNLocator(4))
-    axis.set_major_formatter(EngFormatter(unit, sep=" " if unit else ""))
-    axis.minorticks_off()
+    for axis in axes:
+        axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+        low, high = axis.get_view_interval()
+        wide = LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 100 else (1.0,), numticks=6)
+        axis.set_major_locator(wide if high > 10 * low else MaxNLocator(4))
+        axis.set_major_formatter(EngFormatter(unit, sep=" " if unit else ""))
+        axis.minorticks_off()
 
 
 def legend_above(

@@ -109,6 +109,9 @@ def test_waterfalls_lead_from_the_ideal_to_the_predicted():
     (one,) = plots.waterfalls(table[table["batch_size"] == 8], [ax()])
     assert [text.get_text() for text in one.texts] == ["4.00", "-1.00", "-0.50", "2.50"]
     assert [text.xy[0] for text in one.texts] == [4, 4, 3, 2.5]
+    assert {patch.get_linewidth() for patch in one.patches} == {0}, "a bar is as long as its value"
+    small = table.replace({"value": {-0.5: -0.004}})
+    assert [text.get_text() for text in plots.waterfalls(small, [ax(), ax()])[0].texts][2] == "0.00"
     alone = table[table["quantity"] == "target_efficiency"]
     refused(r"got 'target_efficiency'; expected rows of speedup", plots.waterfalls, alone, [ax()])
 
