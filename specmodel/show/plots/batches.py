@@ -111,13 +111,13 @@ def over_batch_size(
         named.append((line, part[quantity].iloc[-1]))
         edges.append(turns)
     handles = _without(ax, rows, lines, quantity)
-    if not (handles or len(lines) > 1 or lines[0][0]):
-        handles.append(style.key("predicted", **style.series(0)))
-    if {*_ends(quantity)} <= {*rows}:
-        colour = style.GREY if quantity in _PLAIN or len(lines) > 1 else COLOURS[0]
-        handles.append(style.swatch("80 % interval", **style.band(colour)))
+    colour = style.GREY if handles or len(lines) > 1 else COLOURS[0]
     if measured is None and frames.MEASURED in rows:
         measured = rows[rows[frames.MEASURED].notna()]
+    if not handles and (measured is not None or not (len(lines) > 1 or lines[0][0])):
+        handles.append(style.key("predicted", **style.series(0, color=colour)))
+    if {*_ends(quantity)} <= {*rows}:
+        handles.append(style.swatch("80 % interval", **style.band(colour)))
     if measured is not None:
         _crosses(ax, frames.measured(measured, quantity), names, lines)
         handles.append(style.key("measured", **style.crosses(5)))

@@ -38,7 +38,8 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
     ----------
     table, ax
         As `unions.measured_unions` returns it: model, num_experts, experts_per_token, tokens,
-        measured, law and independent; at most six models.
+        measured, law and independent; at most six models. A law that was fitted to a single
+        measured point is not drawn.
     """
     numbers = ("num_experts", "experts_per_token", "tokens", "measured", "law", "independent")
     rows = frames.checked(table, numbers, ("model",), may_lack=("measured",))
@@ -46,7 +47,8 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
     handles = []
     for i, ((name, total, each), part) in enumerate(models):
         for law, (_, dashes) in _LAWS.items():
-            ax.plot(part["tokens"], part[law], **style.series(i, marker="", linestyle=dashes))
+            if law != "law" or part["measured"].count() > 1:
+                ax.plot(part["tokens"], part[law], **style.series(i, marker="", linestyle=dashes))
         label = style.shortened(f"{name} ({total:g}/{each:g})", _MOST_CHARACTERS)
         dots = style.points(i, mfc="none", label=label)
         handles += ax.plot(part["tokens"], part["measured"], **dots)

@@ -226,8 +226,18 @@ def test_what_a_closed_loop_measured_stands_beside_its_predictions():
     drawn = plots.closed_loop(table, ax())
     lines = [line for line in drawn.lines if line.get_label() in ("1", "3")]
     assert data(lines) == [[[1, 0.6], [8, 0.7]], [[1, 0.8], [8, 0.9]]]
+    assert {"predicted", "measured"} <= {*legend(drawn)}
     errors = [c.get_segments() for c in drawn.collections]
     assert np.allclose(errors, [[[[1, 0.4], [1, 0.6]], [[8, 0.4], [8, 0.6]]]] * 2)
+
+
+def test_a_law_fitted_to_a_single_point_is_not_drawn():
+    tokens = {"tokens": [1, 2, 4], "law": [2, 3, 5], "independent": [2, 4, 7]}
+    table = pd.DataFrame(tokens).assign(model="a", num_experts=8, experts_per_token=2)
+    for measured, found in (([None, 3, 5], ["--", "-"]), ([None, 3, None], ["--"])):
+        drawn = plots.active_experts(table.assign(measured=measured), ax())
+        dashes = [line.get_linestyle() for line in drawn.lines if line.get_linestyle() != "None"]
+        assert sorted(dashes) == sorted(found)
 
 
 def test_an_outcome_is_one_of_two():
