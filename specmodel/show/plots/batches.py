@@ -114,7 +114,8 @@ def over_batch_size(
     colour = style.GREY if handles or len(lines) > 1 else COLOURS[0]
     if measured is None and frames.MEASURED in rows:
         measured = rows[rows[frames.MEASURED].notna()]
-    if not handles and (measured is not None or not (len(lines) > 1 or lines[0][0])):
+    are_beside = style.are_beside([name for name, _ in lines])  # else their entries say it
+    if are_beside and not handles and (measured is not None or not lines[0][0]):
         handles.append(style.key("predicted", **style.series(0, color=colour)))
     if {*_ends(quantity)} <= {*rows}:
         handles.append(style.swatch("80 % interval", **style.band(colour)))
@@ -130,7 +131,7 @@ def over_batch_size(
         if len(lines) == 1 and "draft_length" in rows and rows["draft_length"].nunique() > 1:
             _number(ax, lines[0][1])
     if not frames.fits(rows).all():
-        pale: Style = {"color": "0.7", "markerfacecolor": "white", "marker": "o", "markersize": 3}
+        pale = style.series(0, color="0.7", mfc="white")
         handles.append(style.key("does not fit in memory", **pale))
     style.name_lines(ax, title, named, handles)
     return ax

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -110,11 +110,15 @@ def name_lines(ax: Axes, title: str, ends: list[tuple[Any, float]], handles: lis
     them apart, and `handles` are entries of the legend in any case.
     """
     named = [(line, height) for line, height in ends if line.get_label()]
-    are_short = all(len(line.get_label()) <= _MOST_BESIDE for line, _ in named)
-    if named and are_short and len(named) <= MOST_BESIDE:
+    if named and are_beside([line.get_label() for line, _ in named]):
         _write_beside(ax, title, named)
         title, named = "", []
     legend_above(ax, title, [*(line for line, _ in named), *handles])
+
+
+def are_beside(names: Sequence[str]) -> bool:
+    """Return whether lines are few enough, and their names short enough, to be named at ends."""
+    return len(names) <= MOST_BESIDE and all(len(name) <= _MOST_BESIDE for name in names)
 
 
 def _write_beside(ax: Axes, title: str, ends: list[tuple[Any, float]]) -> None:
@@ -246,8 +250,7 @@ def legend_above(
 
 def unity(ax: Axes, *, vertical: bool = False) -> None:
     """Draw the line at 1, where speculation changes nothing."""
-    draw: Callable[..., Any] = ax.axvline if vertical else ax.axhline
-    draw(1, color="black", linewidth=0.6, zorder=1)
+    (ax.axvline if vertical else ax.axhline)(1, color="black", linewidth=0.6, zorder=1)
 
 
 def break_even(label: str = "break-even") -> Line2D:
