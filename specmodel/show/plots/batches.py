@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from specmodel.core.prediction.columns import with_interval
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import COLOURS, Style
 
@@ -27,7 +28,9 @@ _APART = 0.04
 """Share of the width that two of them are apart at least [-]."""
 _AT_1 = {"speedup": "break-even", "utility": "break-even", "target_efficiency": "verifying is free"}
 """What 1 means."""
-_FURTHER = (frames.GRAPHS, frames.MEASURED, "tpot_plain", "forward_time")
+_TIMES = [with_interval("tpot_plain"), with_interval("forward_time")]
+"""Columns of plain decoding's time per token."""
+_FURTHER = (frames.GRAPHS, frames.MEASURED, *_TIMES[0], *_TIMES[1])
 """Columns of limits, of what was measured and of plain decoding."""
 _PLAIN = ("tpot", "throughput", "step_time")
 """Quantities that plain decoding has too."""
@@ -44,8 +47,8 @@ def speedup(
         Columns batch_size and speedup; a band between speedup_low and speedup_high, if given, is
         drawn of each line, and what does not fit in memory by max_batch_size or fits is pale. At
         most six lines, told apart by draft_length, context_length or other inputs such as target;
-        best draft lengths, one for each batch size, make one line. Where a row's batch_size exceeds
-        its max_graph_batch_size, the line breaks.
+        best draft lengths, one for each batch size, make one line. The line breaks beyond a row's
+        max_graph_batch_size.
     marks
         Whether a dotted line stands where CUDA graphs end, and numbers below a single line where
         best draft lengths change.
@@ -108,13 +111,14 @@ def over_batch_size(
         named.append((line, part[quantity].iloc[-1]))
         edges.append(turns)
     handles = _without(ax, rows, lines, quantity)
-    if not (handles or len(lines) > 1 or lines[0][0]):
-        handles.append(style.key("predicted", **style.series(0)))
-    if {*_ends(quantity)} <= {*rows}:
-        colour = COLOURS[0] if len(lines) == 1 else style.GREY
-        handles.append(style.swatch("80 % interval", **style.band(colour)))
+    colour = style.GREY if handles or len(lines) > 1 else COLOURS[0]
     if measured is None and frames.MEASURED in rows:
         measured = rows[rows[frames.MEASURED].notna()]
+    are_beside = style.are_beside([name for name, _ in lines])  # else their entries say it
+    if are_beside and not handles and (measured is not None or not lines[0][0]):
+        handles.append(style.key("predicted", **style.series(0, color=colour)))
+    if {*_ends(quantity)} <= {*rows}:
+        handles.append(style.swatch("80 % interval", **style.band(colour)))
     if measured is not None:
         _crosses(ax, frames.measured(measured, quantity), names, lines)
         handles.append(style.key("measured", **style.crosses(5)))
@@ -127,7 +131,7 @@ def over_batch_size(
         if len(lines) == 1 and "draft_length" in rows and rows["draft_length"].nunique() > 1:
             _number(ax, lines[0][1])
     if not frames.fits(rows).all():
-        pale: Style = {"color": "0.7", "markerfacecolor": "white", "marker": "o", "markersize": 3}
+        pale = style.series(0, color="0.7", mfc="white")
         handles.append(style.key("does not fit in memory", **pale))
     style.name_lines(ax, title, named, handles)
     return ax
@@ -163,8 +167,11 @@ def _axes(ax: Axes, rows: pd.DataFrame, quantity: str) -> None:
 
 def _pieces(part: pd.DataFrame) -> tuple[list[pd.DataFrame], list[float]]:
     """Return the points within and beyond CUDA graphs in turn, and where each turn is [request]."""
-    beyond = part["batch_size"] > part.get(frames.GRAPHS, np.inf)
-    pieces = [piece for _, piece in part.groupby((beyond != beyond.shift()).cumsum())]
+    sizes, limits = part["batch_size"], part.get(frames.GRAPHS, pd.Series(np.inf, part.index))
+    beyond = sizes > limits
+    # of best lengths, the graphs of one may end before another is best
+    turns = (beyond != beyond.shift()) | (~beyond & (sizes > limits.shift()))
+    pieces = [piece for _, piece in part.groupby(turns.cumsum())]
     edges = list[float]()
     for before, after in pairwise(pieces):
         outside = after.iloc[0] if beyond[after.index[0]] else before.iloc[-1]
@@ -185,25 +192,32 @@ def _line(ax: Axes, pieces: Sequence[pd.DataFrame], quantity: str, i: int, label
             ax.plot(x[joined], y[joined], **(bold | {"alpha": 0.4, "marker": None}))
             open_: Style = {"linestyle": "", "markerfacecolor": "white", "alpha": 0.6}
             ax.plot(x[~inside], y[~inside], **(bold | open_))
-        if {*_ends(quantity)} <= {*piece}:
-            low, high = (piece[name] for name in _ends(quantity))
-            band = style.band(COLOURS[i]) | {"zorder": 1}
-            ax.fill_between(x, low, high, **band)
-            if len(piece) == 1:  # no area
-                ax.vlines(x, low, high, **(band | {"linewidth": 4}))
+        _band(ax, x, piece.filter(_ends(quantity)), COLOURS[i])
     return style.key(label, **bold)
+
+
+def _band(ax: Axes, x: pd.Series[float], ends: pd.DataFrame, colour: str) -> None:
+    """Draw a band between both ends of intervals, if there are both."""
+    if len(ends.columns) == 2:
+        band = style.band(colour) | {"zorder": 1}
+        ax.fill_between(x, *ends.to_numpy().T, **band)
+        if len(x) == 1:  # no area
+            ax.vlines(x, *ends.to_numpy().T, **(band | {"linewidth": 4}))
 
 
 def _without(ax: Axes, rows: pd.DataFrame, lines: frames.Lines, quantity: str) -> list[Any]:
     """Draw plain decoding where the table has it, beside each line; return entries of a legend."""
-    time = rows.get("tpot_plain", rows.get("forward_time"))
-    if quantity not in _PLAIN or time is None:
+    times = next((rows.filter(names) for names in _TIMES if names[0] in rows), None)
+    if quantity not in _PLAIN or times is None:
         return []
-    plain = rows["batch_size"] / time if quantity == "throughput" else time
-    is_one = plain.groupby(rows["batch_size"]).nunique().max() == 1
-    for i, (_, part) in enumerate(lines):
-        colour = "black" if is_one else COLOURS[i]
-        ax.plot(part["batch_size"], plain[part.index], color=colour, linewidth=0.8)
+    sizes = rows["batch_size"]
+    plain = (1 / times).mul(sizes, axis=0) if quantity == "throughput" else times
+    is_one = plain.iloc[:, 0].groupby(sizes).nunique().max() == 1
+    once = sizes.drop_duplicates().sort_values()
+    for i, part in enumerate([once] if is_one else [part["batch_size"] for _, part in lines]):
+        colour, own = "black" if is_one else COLOURS[i], plain.loc[part.index]
+        ax.plot(part, own.iloc[:, 0], color=colour, linewidth=0.8)
+        _band(ax, part, own.iloc[:, 1:], colour)
     handles = [style.key("with speculation", **style.series(0))] if len(lines) == 1 else []
     label = "without speculation" + ("" if is_one else ", thin")
     return [*handles, style.key(label, color="black", linewidth=0.8)]
@@ -221,12 +235,11 @@ def _mark(ax: Axes, edges: Sequence[Sequence[float]]) -> list[Any]:
 
 def _number(ax: Axes, part: pd.DataFrame) -> None:
     """Write the best draft lengths below a line, where they change and have room."""
-    where, last = ax.get_xaxis_transform(), -1.0
-    lengths = part["draft_length"]
+    lengths, last = part["draft_length"], -1.0
     for size, length in part[lengths != lengths.shift()][["batch_size", "draft_length"]].to_numpy():
         place = ax.transAxes.inverted().transform(ax.transData.transform((size, 1)))[0]
         if place - last > _APART * max(1, len(f"{length:g}")):
-            own: Style = {"transform": where, "ha": "center", "size": style.SMALL, "bbox": _BOX}
-            ax.text(size, 0.02, f"{length:g}", **own)
+            own: Style = {"ha": "center", "size": style.SMALL, "bbox": _BOX}
+            ax.text(size, 0.02, f"{length:g}", transform=ax.get_xaxis_transform(), **own)
             last = place
     ax.set_xlabel(f"{ax.get_xlabel()}\nnumbers: draft length from there on")

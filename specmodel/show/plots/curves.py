@@ -38,7 +38,8 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
     ----------
     table, ax
         As `unions.measured_unions` returns it: model, num_experts, experts_per_token, tokens,
-        measured, law and independent; at most six models.
+        measured, law and independent; at most six models. A law that was fitted to a single
+        measured point is not drawn.
     """
     numbers = ("num_experts", "experts_per_token", "tokens", "measured", "law", "independent")
     rows = frames.checked(table, numbers, ("model",), may_lack=("measured",))
@@ -46,13 +47,13 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
     handles = []
     for i, ((name, total, each), part) in enumerate(models):
         for law, (_, dashes) in _LAWS.items():
-            ax.plot(part["tokens"], part[law], **style.series(i, marker="", linestyle=dashes))
+            if law != "law" or part["measured"].count() > 1:
+                ax.plot(part["tokens"], part[law], **style.series(i, marker="", linestyle=dashes))
         label = style.shortened(f"{name} ({total:g}/{each:g})", _MOST_CHARACTERS)
         dots = style.points(i, mfc="none", label=label)
         handles += ax.plot(part["tokens"], part["measured"], **dots)
     laws = [style.key(*law, color="black", linewidth=1) for law in _LAWS.values()]
-    inside: Style = {"loc": "upper left", "fontsize": style.SMALL, "frameon": False}
-    ax.add_artist(ax.legend(handles=laws, **inside))
+    ax.add_artist(ax.legend(handles=laws, loc="upper left", fontsize=style.SMALL, frameon=False))
     ax.set(xlabel="tokens of one sequence in a pass", ylabel="experts loaded per layer")
     # room for the laws' names
     ax.set_ylim(0, _HEADROOM * rows[["measured", *_LAWS]].max().max())
@@ -105,8 +106,7 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
         keys.append(style.key(style.shortened(frames.words(kind), 30), **dots))
     ends = 0.9 * line[0], 1.1 * line[1]
     ax.set(xlim=ends, ylim=ends, xlabel="measured time", ylabel="predicted time")
-    for axis in (ax.xaxis, ax.yaxis):
-        style.si_axis(axis, "s")
+    style.si_axis(ax.xaxis, ax.yaxis, unit="s")
     ax.set_aspect("equal")
     style.legend_above(ax, "", None, *keys)
     return ax
@@ -185,16 +185,14 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
             own: Style = style.band(COLOURS[i]) | {"linewidth": 3, "zorder": 1}
             ax.plot(reach, per_step[front.index].to_numpy() * reach, **own)
             handles["80 %"] = style.swatch("80 % interval", **style.band(style.GREY))
-    for axis in (ax.xaxis, ax.yaxis):
-        style.si_axis(axis)
+    style.si_axis(ax.xaxis, ax.yaxis)
     for i, front in reversed([*enumerate(fronts)]):
         _sizes(ax, front, COLOURS[i], taken)
     for told, target in frames.targets(rows).items():
         handles[told] = ax.axvline(1 / target, label=f"{told} {seconds(target)}", **style.DOTTED)
     ax.set(xlabel="output tokens/s/user", ylabel=f"output tokens/s{_RATES[rate]}")
     if "alternative" in rows and rows["alternative"].nunique() > 1:
-        dots: Style = {"linestyle": "", "marker": "o", "markersize": 1.5, "color": "black"}
-        handles["other"] = style.key("other layouts", **dots)
+        handles["other"] = style.key("other layouts", **style.points(1, markersize=1.5))
     note = "/draft length where it changes" if lengths is not None else ""
     style.legend_above(ax, f"numbers: batch size{note}", [*handles.values()], side="right")
     return ax
@@ -203,10 +201,10 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
 def _sizes(ax: Axes, front: pd.DataFrame, colour: str, taken: list[Any]) -> None:
     """Write batch sizes, and draft lengths where they change, where names have left room."""
     known = None
-    own: Style = {"textcoords": "offset points", "size": style.SMALL, "color": colour}
+    own = style.BESIDE | {"color": colour} | style.halo()
     for x, y, size, length in front[["user", "rate", "batch_size", "length"]].to_numpy():
         told = f"{size:g}" + (f"/{length:g}" if length not in (None, known) else "")
-        text = ax.annotate(told, (x, y), (3, 3), **own, **style.halo())
+        text = ax.annotate(told, (x, y), (3, 3), **own)
         if (box := text.get_window_extent().padded(_ROOM * ax.figure.dpi)).count_overlaps(taken):
             text.remove()
         else:
@@ -246,7 +244,7 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         if told in targets:
             ax.axhline(targets[told], zorder=1, **style.DOTTED)
         if met != "goodput" and values.max() > _WIDE * values.min():
-            style.si_axis(ax.yaxis, "s")
+            style.si_axis(ax.yaxis, unit="s")
             ax.set_ylabel(label.partition(" (")[0])
             continue
         ax.set(ylabel=label, ylim=(0, 1.1 * values.max() or 1))
@@ -264,13 +262,15 @@ def drain(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     ----------
     table
         As ``specmodel load --drain --csv`` prints it: policy, makespan, and share_at_1, last_at_1,
-        share_at_2 and so on; at most six policies.
+        share_at_2 and so on; at most six policies. The interval between makespan_low and
+        makespan_high, if given, stands below each line's end.
     axes
         Two, over requests and over time.
     """
     sizes = [int(str(name)[8:]) for name in table.filter(regex=r"^last_at_[1-9]\d*$")] or [1]
     columns = [f"{kind}_at_{size}" for kind in ("share", "last") for size in sizes]
-    rows = frames.checked(table, ("makespan", *columns), ("policy",), may_lack=columns)
+    ends = [*table.filter(["makespan_low", "makespan_high"])]
+    rows = frames.checked(table, ("makespan", *columns, *ends), ("policy",), may_lack=columns)
     frames.need_distinct(rows, ["policy"])
     frames.need_at_most(style.MOST_LINES, len(rows), "policies")
     shares, times = axes
@@ -283,8 +283,14 @@ def drain(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     shares.set_xticks(range(0, len(sizes), step), map(style.count_label, sizes[::step]))
     shares.set(xlabel="running requests, from", ylabel="share of time (%)")
     style.scaled(shares.yaxis, 100)
+    if len(ends) == 2:
+        bar: Style = {"alpha": 0.5, "linewidth": 3}
+        below = sizes[0] * 0.8 ** (1 + np.arange(len(rows)))
+        times.hlines(below, rows[ends[0]], rows[ends[1]], colors=COLOURS[: len(rows)], **bar)
+        style.legend_above(times, "", [style.key("80 % interval of the end", color="0.35", **bar)])
     times.set(xlim=(0, None), xlabel="time (s)", ylabel="running requests, ≥")
     style.si_axis(times.yaxis)
+    times.set_yticks(sizes, map(style.count_label, sizes), size=style.SMALL)
     times.locator_params(axis="x", nbins=4)
     style.legend_above(shares)
     return axes

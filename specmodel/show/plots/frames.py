@@ -170,8 +170,7 @@ def fits(rows: pd.DataFrame) -> pd.Series[bool]:
     """Return which points fit in memory, as far as the table says."""
     if "fits" in rows:
         return rows["fits"].astype(str).str.lower() != "false"
-    is_small = rows.get("batch_size", 0.0) <= rows.get(_MEMORY, np.inf)
-    return pd.Series(is_small, index=rows.index)
+    return pd.Series(rows.get("batch_size", 0.0) <= rows.get(_MEMORY, np.inf), index=rows.index)
 
 
 def targets(table: pd.DataFrame) -> dict[str, float]:

@@ -125,10 +125,8 @@ def _draw(
         ax.plot(of + 0.9, at + 0.12, **dots)
         handles.append(style.key("beyond CUDA graphs", **dots))
     hopeless = rows[quantity].isna() & ~too_large
-    for told, are, hatch in (
-        ("none pays", hopeless, "...."),
-        ("does not fit", too_large, "//////"),
-    ):
+    blank = {"none pays": (hopeless, "...."), "does not fit": (too_large, "//////")}
+    for told, (are, hatch) in blank.items():
         if are.any():
             area = rows.assign(is_so=are.where(are)).pivot(index=y, columns="batch_size")["is_so"]
             look: Style = {"facecolor": "none", "edgecolor": "0.6", "hatch": hatch, "linewidth": 0}
@@ -138,10 +136,9 @@ def _draw(
     _number(ax.xaxis, cells.columns)
     _number(ax.yaxis, cells.index)
     if _has_room(ax, cells, write):
-        own: Style = {"ha": "center", "va": "center", "size": SMALL}
         for (i, j), value in np.ndenumerate(cells.to_numpy()):
             if not np.isnan(value):
-                ax.text(j + 0.5, i + 0.5, write(value), **own)
+                ax.text(j + 0.5, i + 0.5, write(value), ha="center", va="center", size=SMALL)
     else:
         from matplotlib.ticker import MaxNLocator
 
@@ -173,8 +170,7 @@ def _border(ax: Axes, values: np.ndarray[Any, np.dtype[np.float64]]) -> list[Any
         ax.plot([j + 1, j + 1], [i, i + 1], zorder=2, **line)
     for i, j in np.argwhere(np.nan_to_num(down)):
         ax.plot([j, j + 1], [i + 1, i + 1], zorder=2, **line)
-    is_either = np.nanmin(gains) < np.nanmax(gains)
-    return [style.key("break-even", **line)] if is_either else []
+    return [style.key("break-even", **line)] if np.nanmin(gains) < np.nanmax(gains) else []
 
 
 def _number(axis: XAxis | YAxis, counts: pd.Index[Any]) -> None:
@@ -189,9 +185,8 @@ def _number(axis: XAxis | YAxis, counts: pd.Index[Any]) -> None:
 def _has_room(ax: Axes, cells: pd.DataFrame, write: Callable[[float], str]) -> bool:
     """Return whether the longest number fits in a cell."""
     values, (rows, columns) = cells.to_numpy(), cells.shape
-    text = ax.text(
-        0, 0, max(map(write, values[~np.isnan(values)]), key=len, default=""), size=SMALL
-    )
+    longest = max(map(write, values[~np.isnan(values)]), key=len, default="")
+    text = ax.text(0, 0, longest, size=SMALL)
     box = text.get_window_extent()
     text.remove()
     is_narrow = box.width < 0.8 * ax.bbox.width / columns

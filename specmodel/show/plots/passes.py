@@ -65,8 +65,7 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
         named.append((style.folded(frames.words(str(name)), 12), *at, shape))
     bottom, top = 0.4 * rows["flops_per_s"].min(), 3 * rows["peak_flops_per_s"].max()
     ax.set(xlim=(low, high), ylim=(bottom, top))
-    for axis in (ax.xaxis, ax.yaxis):
-        style.si_axis(axis)
+    style.si_axis(ax.xaxis, ax.yaxis)
     note = "" if frames.fits(rows).all() else "\nof a batch that does not fit in memory"
     ax.set(xlabel="arithmetic intensity (FLOP/B)" + note, ylabel="attained (FLOP/s)")
     handles += _crowded(ax, named)
@@ -83,10 +82,9 @@ def _crowded(ax: Axes, named: Sequence[tuple[str, float, float, Style]]) -> list
     drawn = np.vstack([path.interpolated(_BETWEEN).vertices for path in paths])
     taken, left = list[Any](), []
     for label, x, y, shape in named:
-        own: Style = {"textcoords": "offset points", "size": SMALL, "color": shape["color"]}
         for dx, dy in itertools.product((4, -4), (0, -8, 8)):
-            side: Style = {"ha": "left" if dx > 0 else "right", "va": "center"}
-            text = ax.annotate(label, (x, y), (dx, dy), linespacing=1, **own, **side)
+            own = style.BESIDE | {"color": shape["color"], "ha": "left" if dx > 0 else "right"}
+            text = ax.annotate(label, (x, y), (dx, dy), linespacing=1, va="center", **own)
             box = text.get_window_extent()
             is_inside = ax.bbox.x0 < box.x0 and box.x1 < ax.bbox.x1
             if is_inside and not (box.count_contains(drawn) or box.count_overlaps(taken)):
@@ -133,8 +131,7 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
         bottom += bars[name].to_numpy()
     for x, height in zip(places, bottom, strict=True):
         if height < _LOW * bottom.max():  # too low to be read off the axis
-            own: Style = {"textcoords": "offset points", "size": SMALL, "ha": "center"}
-            ax.annotate(f"{1000 * height:.1g}", (x, height), (0, 2), **own)
+            ax.annotate(f"{1e3 * height:.1g}", (x, height), (0, 2), ha="center", **style.BESIDE)
     _bar_axis(ax, bars.index, places)
     ax.set_xlabel(ax.get_xlabel() + ("\npale: does not fit in memory" if beyond else ""))
     ax.set(ylabel="time of a pass (ms)", ylim=(0, 1.04 * bottom.max() or 1))

@@ -42,8 +42,7 @@ _QUANTITIES = ("target_efficiency", "speedup")
 
 def num_points(table: pd.DataFrame) -> int:
     """Return how many points a table has, one at least [-]."""
-    names = [name for name in frames.POINT if name in table]
-    return max(len(table[names].drop_duplicates()), 1)
+    return max(len(table.filter([*frames.POINT]).drop_duplicates()), 1)
 
 
 def waterfalls(
@@ -107,11 +106,10 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     rows["under"] = [f"\n{_range(*values)}" for values in ranges.itertuples(index=False)]
     swings = (rows["at_high"] - rows["at_low"]).abs()
     shown = _name_inputs(ax, rows, swings, frames.titled([outcome]))
-    places = np.arange(len(shown))
     nominal = rows["nominal"].iloc[0]
     for i, (end, label) in enumerate({"high": "high end of the range", "low": "low end"}.items()):
         swing = shown[f"at_{end}"] - nominal
-        ax.barh(places, swing, 0.6, nominal, label=label, **style.filled(i))
+        ax.barh(np.arange(len(shown)), swing, 0.6, nominal, label=label, **style.filled(i))
     ax.axvline(nominal, color="black", linewidth=0.8, label=f"nominal, {nominal:.2f}")
     ax.use_sticky_edges = False
     ax.margins(x=0.08)
@@ -134,8 +132,7 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     shown = _name_inputs(ax, rows.assign(under=""), rows["total"], label)
     for i, (name, told) in enumerate(indices.items()):
         value, low = shown[name].clip(lower=0), shown[f"{name}_low"].clip(lower=0)
-        ends: Style = {"linewidth": 0.9, "capsize": 2, "zorder": 3} | style.halo()
-        bars = style.filled(4 * i) | {"error_kw": ends}
+        bars = style.filled(1 + 3 * i) | {"error_kw": {"elinewidth": 0.9, "capsize": 2}}
         bars["xerr"] = _reach(value, low, shown[f"{name}_high"])
         ax.barh(np.arange(len(shown)) + (i - 0.5) * 0.36, value, 0.34, label=told, **bars)
     ax.set_xlim(0, None)
@@ -169,8 +166,7 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
         ax.plot(part["speedup"], part.index, **dots | pale)
     ax.grid(axis="y", linewidth=0.3, color="0.85")
     ax.set_axisbelow(True)
-    note = "" if inside else "\ndoes not fit in memory"
-    ax.set_xlabel(f"{frames.titled(['speedup'])}{note}")
+    ax.set_xlabel(frames.titled(["speedup"]) + ("" if inside else "\ndoes not fit in memory"))
     interval = style.key("95 % interval of requests", color=COLOURS[0], linewidth=0.8)
     more = [interval] if rows[ends[0]].notna().any() else []
     style.legend_above(ax, "", None, style.break_even(), *more, side="right")
@@ -242,20 +238,17 @@ def _reach(values: pd.Series[float], low: pd.Series[float], high: pd.Series[floa
 
 
 def _waterfall(ax: Axes, values: pd.Series[float]) -> None:
-    """Draw the ends as bars from 0, and the terms as bars from where the one before ended.
-
-    Each has an edge, by which one too short for its colour is seen.
-    """
+    """Draw the ends as bars from 0, and the terms as bars from where the one before ended."""
     is_end = np.isin(values.index, ["ideal", "predicted"])
     inner = np.where(is_end, 0.0, values)
     start = np.where(is_end, 0.0, values.iloc[0] + np.cumsum(inner) - inner)
     at = np.arange(len(values))
     colours = np.where(is_end, COLOURS[0], np.where(values < 0, COLOURS[1], COLOURS[2]))
-    ax.barh(at, values, 0.7, start, color=colours, edgecolor=colours, linewidth=0.8)
-    own: Style = {"textcoords": "offset points", "va": "center", "size": SMALL}
+    ax.barh(at, values, 0.7, start, color=colours, linewidth=0)
     for y, x, value, is_total in zip(at, start + inner.clip(0), values, is_end, strict=True):
         told = f"{value:.2f}" if is_total else f"{value:+.2f}"
-        ax.annotate(told, (x + value * is_total, y), (2, 0), **own)
+        told = told if told.strip("+-0.") else "0.00"
+        ax.annotate(told, (x + value * is_total, y), (2, 0), va="center", **style.BESIDE)
     reached = start + values.to_numpy()
     ax.plot([reached[:-1]] * 2, [at[:-1], at[1:]], color=style.GREY, linewidth=0.4, zorder=0)
 

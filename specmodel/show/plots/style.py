@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -38,6 +38,8 @@ _MOST_BESIDE = 10
 """Characters of a name that is written there [-]."""
 SMALL = "small"
 """Smallest size of text: 6.7 points where labels have 8."""
+BESIDE: dict[str, Any] = {"textcoords": "offset points", "size": SMALL}
+"""Text at some points from what it is of."""
 
 _KINDS = ("experts", "gemm", "elementwise", *KINDS, "host")
 """Kinds of kernels in the order in which they take colours: first those of every model."""
@@ -65,8 +67,7 @@ def points(i: int, **changes: Any) -> Style:
 
 def crosses(i: int) -> Style:
     """Return the style of what was measured, which stands out from lines."""
-    own: Style = {"marker": "x", "markersize": 5, "markeredgewidth": 1.2, "zorder": 4}
-    return points(i) | own | halo()
+    return points(i, marker="x", markersize=5, markeredgewidth=1.2, zorder=4) | halo()
 
 
 def halo() -> Style:
@@ -109,11 +110,15 @@ def name_lines(ax: Axes, title: str, ends: list[tuple[Any, float]], handles: lis
     them apart, and `handles` are entries of the legend in any case.
     """
     named = [(line, height) for line, height in ends if line.get_label()]
-    are_short = all(len(line.get_label()) <= _MOST_BESIDE for line, _ in named)
-    if named and are_short and len(named) <= MOST_BESIDE:
+    if named and are_beside([line.get_label() for line, _ in named]):
         _write_beside(ax, title, named)
         title, named = "", []
     legend_above(ax, title, [*(line for line, _ in named), *handles])
+
+
+def are_beside(names: Sequence[str]) -> bool:
+    """Return whether lines are few enough, and their names short enough, to be named at ends."""
+    return len(names) <= MOST_BESIDE and all(len(name) <= _MOST_BESIDE for name in names)
 
 
 def _write_beside(ax: Axes, title: str, ends: list[tuple[Any, float]]) -> None:
@@ -209,16 +214,17 @@ def counts_axis(ax: Axes, values: Iterable[float], label: str) -> None:
     ax.xaxis.set_major_formatter(count_label)
 
 
-def si_axis(axis: XAxis | YAxis, unit: str = "") -> None:
-    """Make an axis logarithmic, with metric prefixes, which have no small exponents."""
+def si_axis(*axes: XAxis | YAxis, unit: str = "") -> None:
+    """Make axes logarithmic, with metric prefixes, which have no small exponents."""
     from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
-    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-    low, high = axis.get_view_interval()
-    subs = (1.0, 2.0, 5.0) if high / low < 100 else (1.0,)
-    axis.set_major_locator(LogLocator(subs=subs, numticks=6) if high > 10 * low else MaxNLocator(4))
-    axis.set_major_formatter(EngFormatter(unit, sep=" " if unit else ""))
-    axis.minorticks_off()
+    for axis in axes:
+        axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+        low, high = axis.get_view_interval()
+        wide = LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 100 else (1.0,), numticks=6)
+        axis.set_major_locator(wide if high > 10 * low else MaxNLocator(4))
+        axis.set_major_formatter(EngFormatter(unit, sep=" " if unit else ""))
+        axis.minorticks_off()
 
 
 def legend_above(
@@ -244,8 +250,7 @@ def legend_above(
 
 def unity(ax: Axes, *, vertical: bool = False) -> None:
     """Draw the line at 1, where speculation changes nothing."""
-    draw: Callable[..., Any] = ax.axvline if vertical else ax.axhline
-    draw(1, color="black", linewidth=0.6, zorder=1)
+    (ax.axvline if vertical else ax.axhline)(1, color="black", linewidth=0.6, zorder=1)
 
 
 def break_even(label: str = "break-even") -> Line2D:

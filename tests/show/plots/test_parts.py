@@ -109,6 +109,9 @@ def test_waterfalls_lead_from_the_ideal_to_the_predicted():
     (one,) = plots.waterfalls(table[table["batch_size"] == 8], [ax()])
     assert [text.get_text() for text in one.texts] == ["4.00", "-1.00", "-0.50", "2.50"]
     assert [text.xy[0] for text in one.texts] == [4, 4, 3, 2.5]
+    assert {patch.get_linewidth() for patch in one.patches} == {0}, "a bar is as long as its value"
+    small = table.replace({"value": {-0.5: -0.004}})
+    assert [text.get_text() for text in plots.waterfalls(small, [ax(), ax()])[0].texts][2] == "0.00"
     alone = table[table["quantity"] == "target_efficiency"]
     refused(r"got 'target_efficiency'; expected rows of speedup", plots.waterfalls, alone, [ax()])
 
@@ -197,6 +200,13 @@ def test_a_drain_is_drawn_as_bars_and_as_what_runs_at_least():
     assert first.tolist() == [[1, 4], [4, 2]]
     assert np.isfinite(second).all(axis=1).tolist() == [False, True]
     assert {line.get_drawstyle() for line in bottom.lines} == {"steps-pre"}
+    assert not bottom.collections
+    ends = {"makespan_low": [3.0, 2.0], "makespan_high": [6.0, 5.0]}
+    _, bottom = plots.drain(table.assign(**ends), [ax(), ax()])
+    first, second = bottom.collections[0].get_segments()
+    assert [first[:, 0].tolist(), second[:, 0].tolist()] == [[3, 6], [2, 5]]
+    assert 2 > first[0, 1] > second[0, 1], "below the last of the lines, apart"
+    assert legend(bottom) == ["80 % interval of the end"]
 
 
 def test_lines_of_a_load_that_coincide_are_all_seen():
@@ -216,8 +226,18 @@ def test_what_a_closed_loop_measured_stands_beside_its_predictions():
     drawn = plots.closed_loop(table, ax())
     lines = [line for line in drawn.lines if line.get_label() in ("1", "3")]
     assert data(lines) == [[[1, 0.6], [8, 0.7]], [[1, 0.8], [8, 0.9]]]
+    assert {"predicted", "measured"} <= {*legend(drawn)}
     errors = [c.get_segments() for c in drawn.collections]
     assert np.allclose(errors, [[[[1, 0.4], [1, 0.6]], [[8, 0.4], [8, 0.6]]]] * 2)
+
+
+def test_a_law_fitted_to_a_single_point_is_not_drawn():
+    tokens = {"tokens": [1, 2, 4], "law": [2, 3, 5], "independent": [2, 4, 7]}
+    table = pd.DataFrame(tokens).assign(model="a", num_experts=8, experts_per_token=2)
+    for measured, found in (([None, 3, 5], ["--", "-"]), ([None, 3, None], ["--"])):
+        drawn = plots.active_experts(table.assign(measured=measured), ax())
+        dashes = [line.get_linestyle() for line in drawn.lines if line.get_linestyle() != "None"]
+        assert sorted(dashes) == sorted(found)
 
 
 def test_an_outcome_is_one_of_two():

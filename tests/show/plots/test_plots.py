@@ -64,6 +64,10 @@ def test_a_line_breaks_where_cuda_graphs_end_and_only_what_was_computed_is_drawn
     assert data([inside, beyond]) == [[[2, 1], [4, 1.2], [8, 1.44]], [[32, 0.8], [64, 0.6]]]
     assert "CUDA graphs end" in legend(drawn)
     assert edge.get_xdata() == [16, 16]
+    best = {"max_graph_batch_size": [16, 8, 8, 128, 128], "draft_length": [1, 3, 3, 1, 1]}
+    one, other, _unity, edge, *_ = plots.speedup(table.assign(**best), ax()).lines
+    assert data([one, other]) == [[[2, 1], [4, 1.2], [8, 1.44]], [[32, 0.8], [64, 0.6]]]
+    assert edge.get_xdata() == [8, 8], "where the graphs of 3 end, though those of 1 do not"
     alone = plots.speedup(table[:3], ax())
     assert len(alone.lines) == 2, "a line and break-even"
     ends = {"speedup_low": table["speedup"] - 0.1, "speedup_high": table["speedup"] + 0.2}
@@ -80,6 +84,11 @@ def test_plain_decoding_stands_beside_times_and_rates(quantity, plain):
     assert [line.get_ydata().tolist() for line in drawn.lines] == [[1, 2], plain]
     assert legend(drawn) == ["with speculation", "without speculation"]
     assert drawn.get_yscale() == ("log" if quantity == "throughput" else "linear")
+    ends = {"forward_time_low": [0.01, 0.02], "forward_time_high": [0.04, 0.08]}
+    (band,) = plots.batches.over_batch_size(table.assign(**ends), ax(), quantity).collections
+    low, high = ([25, 100], [100, 400]) if quantity == "throughput" else ends.values()
+    corners = {*zip([1, 8] * 2, [*low, *high], strict=True)}
+    assert {tuple(point) for point in band.get_paths()[0].vertices.tolist()} == corners
 
 
 def test_what_another_file_measured_belongs_to_the_lines_that_it_names():
