@@ -162,7 +162,7 @@ def read(backend: str) -> pd.DataFrame:
 def table_of(values: dict[str, float], backend: str, kinds: list[str]) -> llama_cpp.LlamaCpp:
     """Return the shipped table with other numbers of a back end."""
     known = llama_cpp.load_llama_cpp()
-    own = known.backends[backend]  # type: ignore[index]
+    own = known.backends[backend]  # type: ignore[index]  # a text
 
     def changed(kind: str) -> dict[str, llama_cpp.Rates]:
         found = {}
@@ -348,7 +348,7 @@ def main(*arguments: str) -> None:
         left = judged(d, backend, values) if "--left-out" in arguments else found
         print("  left out" if left is not found else "  fitted  ", told(left))
         print("  ", {name: float(f"{value:.4g}") for name, value in values.items()})
-        own = records.as_table(table.backends[backend])  # type: ignore[index]
+        own = records.as_table(table.backends[backend])  # type: ignore[index]  # a text
         missed = (left["predicted"] / left["seconds"]).map(np.log)
         spread = missed.groupby(left["machine"]).mean().std()
         record["backends"][backend] = own | {"spread": float(spread), "num_points": len(d)}

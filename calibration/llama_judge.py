@@ -117,7 +117,7 @@ def of_host(path: Path) -> pd.DataFrame:
         layers: Any = row.n_cpu_moe if row.n_cpu_moe == "all" else int(row.n_cpu_moe)
         deployment = deploy(**told, host_expert_layers=layers)[0]
         context = CONTEXT if pd.isna(row.context) else float(row.context)
-        group = SequenceGroup(batch_size=1.0, context_length=context)  # type: ignore[arg-type]
+        group = SequenceGroup(batch_size=1.0, context_length=context)  # type: ignore[arg-type]  # numbers do
         predicted = 1 / float(target_pass(deployment, group).total_time)
         found.append((row.id, row.machine, row.target, row.plain_tok_s, predicted))
     return pd.DataFrame(found, columns=["id", "machine", "target", "measured", "predicted"])

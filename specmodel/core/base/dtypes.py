@@ -37,7 +37,8 @@ out."""
 _GROUPED = {name: name.partition("_g")[0] for name in BYTES_PER_ELEMENT if "_g" in name}
 _KERNELS = {"fp8_block": "fp8", "mxfp8": "fp8", **_GROUPED}
 _KERNELS |= {name: "int8" if bits > 8 else "int4" for name, bits in _OF_GGUF.items()}
-"""Dtypes that differ from another one only in how many elements share a scale, and that one."""
+"""Dtypes that differ from another one only in how many elements share a scale, and that one; those
+of GGUF by their width."""
 
 _WITH_FP8 = {"mxfp4": "mxfp4_fp8", "int4": "int4_fp8"}
 """Weights of four bits that some kernels widen to 8 bits, and the name of such kernels' fits."""

@@ -240,7 +240,7 @@ class EngineProfile(Record, frozen=True, kw_only=True):
     fit
         What the figures were fitted to; None if they were not.
     stands_for
-        Engine that is not modelled and seems to run in its place, none if empty.
+        Of files written before llama.cpp was an engine, not read.
     """
 
     schema_version: Literal[1]

@@ -98,7 +98,7 @@ def _reader(package: Any) -> Any:
     It makes arrays of each of their 150,000 texts, which takes half a minute.
     """
 
-    class Reader(package.GGUFReader):  # type: ignore[misc]
+    class Reader(package.GGUFReader):  # type: ignore[misc]  # of an extra
         def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
             if raw_type != _ARRAY or self.byte_order != "I":
                 return super()._get_field_parts(orig_offs, raw_type)
