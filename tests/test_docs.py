@@ -23,7 +23,7 @@ from specmodel.core.prediction.columns import LOAD_COLUMNS  # noqa: E402 - likew
 from specmodel.show.columns import meanings  # noqa: E402 - likewise
 from specmodel.show.glossary import LIMITS, WORDS as WORDS_OF_ANSWERS, policy_words  # noqa: E402 - below the path that it needs
 
-GUIDE = sorted((ROOT / "docs/guide").glob("*.md"))
+GUIDE = sorted({*(ROOT / "docs/guide").glob("*.md")} - {ROOT / "docs/guide/style.md"})
 CARRY_ON = ROOT / "docs/carry_on"
 
 
