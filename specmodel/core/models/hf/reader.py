@@ -130,11 +130,11 @@ class Reader:
                 model_type = self.config.get("model_type")
                 close = get_close_matches(key, known, n=1, cutoff=0.85)
                 meant = f", or perhaps {close[0]} is meant" if close else ""
+                file = self.argument.partition(" ")[2] or self.argument
                 raise self.fault(
                     key,
-                    f"no such key, as its meaning in a {model_type} model is not known here{meant};"
-                    f" `ignore_keys=[{key!r}]` leaves it out, and its row of"
-                    " specmodel/core/models/data/families.toml may list it as harmless",
+                    f"no such key: {file} has a key specmodel does not know for {model_type}: {key}"
+                    f"{meant}. If it does not change tensor shapes, add `ignore_keys=[{key!r}]`",
                 )
 
     def refuse_unknown(self, known: Collection[str], expected: str) -> None:
