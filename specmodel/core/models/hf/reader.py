@@ -127,13 +127,13 @@ class Reader:
             if value and key not in known:
                 from difflib import get_close_matches  # where it fails alone
 
-                model_type = self.config.get("model_type")
+                file, _, place = self.argument.partition(" ")[2].partition(" ")
+                kind = self.config.get("model_type") or place or "this part"
                 close = get_close_matches(key, known, n=1, cutoff=0.85)
                 meant = f", or perhaps {close[0]} is meant" if close else ""
-                file = self.argument.partition(" ")[2] or self.argument
                 raise self.fault(
                     key,
-                    f"no such key: {file} has a key specmodel does not know for {model_type}: {key}"
+                    f"no such key: {file or 'it'} has a key specmodel does not know for {kind}: {key}"
                     f"{meant}. If it does not change tensor shapes, add `ignore_keys=[{key!r}]`",
                 )
 
