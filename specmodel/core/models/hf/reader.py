@@ -131,11 +131,11 @@ class Reader:
                 kind = self.config.get("model_type") or place or "this part"
                 close = get_close_matches(key, known, n=1, cutoff=0.85)
                 meant = f", or perhaps {close[0]} is meant" if close else ""
-                raise self.fault(
-                    key,
-                    f"no such key: {file or 'it'} has a key specmodel does not know for {kind}: {key}"
-                    f"{meant}. If it does not change tensor shapes, add `ignore_keys=[{key!r}]`",
+                unknown = (
+                    f"{file or 'it'} has a key specmodel does not know for {kind}: {key}{meant}"
                 )
+                remedy = f"If it does not change tensor shapes, add `ignore_keys=[{key!r}]`"
+                raise self.fault(key, f"no such key: {unknown}. {remedy}")
 
     def refuse_unknown(self, known: Collection[str], expected: str) -> None:
         """Refuse a key with a value that is not among `known`."""
