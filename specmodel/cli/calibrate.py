@@ -85,7 +85,8 @@ def calibrate(device: Device | None, output: str | None, **options: Any) -> None
         with refusing(output, "output", "a folder that can be written; or another `output`"):
             if not is_dry:
                 own_folder().mkdir(parents=True, exist_ok=True)
-    rows = Path(output).with_suffix(".csv") if is_dry else check_output(output)
+    is_free = is_dry and Path(output).name  # "." has none
+    rows = Path(output).with_suffix(".csv") if is_free else check_output(output)
     if hardware is not None:
         machines.load_hardware(hardware)
     is_there = not is_dry or rows.exists()

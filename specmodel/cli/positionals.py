@@ -33,7 +33,7 @@ def where_options(
     drafter = option("drafter", "  [default: the model's usual one]" if required else "")
     words = two_words(required=required) if has_words else changed(named)
     ignore = ignore_option("target", "drafter")
-    more = (option("engine", f"  [default: {engine}]"), "host_speed", "stack")
+    more = (option("engine", f"  [default: {engine}]"), "host_speed", "stack", "link")
     start = [start_flags()] if has_start else []
     where = options(words, "target", drafter, "hardware", *more, ignore, *start)
     return options(where, option("force"))

@@ -34,10 +34,12 @@ _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _FILES = (".toml", ".json", ".gguf")
 _COUNTED = (
     re.compile(r"(?P<count>[0-9]{1,6})\s*[x*×]\s*(?P<name>(?!tx)[^0-9].*|[0-9]{4}.*)"),
-    re.compile(r"(?P<name>.*?[^\s:])\s*[x*×:]\s*(?P<count>[0-9]{1,3})"),
+    re.compile(
+        r"(?P<name>.*?[^\s:])(\s*[*×:]\s*|\s+x\s*|(?<!\b[gr])(?<!\b[Mm]a)x)(?P<count>[0-9]{1,3})"
+    ),
     re.compile(r"(?P<count>[1-9][0-9]?)(?P<name>(?:[abhlv][1-9]|gb|mi|rtx).*)", re.IGNORECASE),
 )
-"""How GPUs are counted: 8xh200, h200x8 or h200:8, 8h200."""
+"""How GPUs are counted: 8xh200, h200x8 or h200:8, 8h200; not "max 395", "gx10" or "rx 580"."""
 
 
 def spellings(name: str) -> tuple[str, str, str]:

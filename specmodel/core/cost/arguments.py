@@ -17,6 +17,9 @@ class CommonArguments(TypedDict, total=False):
 
     Parameters
     ----------
+    link
+        What joins the boxes, one or several GPUs each, by name, such as "roce-200g", "usb4", "tb5"
+        or "10gbe"; that of the hardware profile by default.
     host_speed
         How many times as fast the host is as the engine's; that of its profile by default [-].
     graph_limit
@@ -59,6 +62,7 @@ class CommonArguments(TypedDict, total=False):
         or "all"; 0 by default [-].
     """
 
+    link: str | None
     host_speed: float | None
     graph_limit: int | Sequence[int] | None
     attention_backend: str | None

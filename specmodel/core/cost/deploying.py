@@ -116,6 +116,7 @@ def deployed_as_named(where: Where) -> Deployment:
     given: Mapping[str, Any] = where.named
     place = "changes " if where.changes else ""
     hardware = _record(given.get("hardware"), HardwareProfile, load_hardware)
+    hardware = hardware.joined_by(str(given["link"])) if "link" in given else hardware
     hardware = hardware.with_changes(f"{place}hardware", what_ifs["hardware"])
     dtypes = {name: check_dtype(name, given[name]) for name in _ALL_DTYPES if name in given}
     load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))

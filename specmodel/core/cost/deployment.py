@@ -335,10 +335,13 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             degrees["data_parallel"] = layout.replicas, layout.num_gpus
         for name, (degree, gpus) in degrees.items():
             if degree > 1 and gpu.link is None:
-                raise InputError(name, degree, f"1, as {gpu.name} has no link")
+                raise InputError(name, degree, f"1, as {gpu.name} has no link; {_LINKED}")
             if gpus > most and gpu.network is None:
                 expected = f"at most {most * degree // gpus}, as more need a network, which"
-                raise InputError(name, degree, f"{expected} {gpu.name} lacks")
+                raise InputError(name, degree, f"{expected} {gpu.name} lacks; {_LINKED}")
+
+
+_LINKED = "`link` names what joins boxes, such as `link=roce-200g`"
 
 
 def state_slots_of(stack: str | None) -> Slots:

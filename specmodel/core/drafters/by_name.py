@@ -124,9 +124,13 @@ def drafter_kind(drafter: Drafter | str | Path, target: Architecture | str | Pat
 
 
 def _unwrapped(content: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
-    """Return the head inside vLLM's wrapper of 2024, others unchanged; refuse Medusa and Hydra."""
-    for key, told in {"medusa_num_heads": "Medusa", "hydra_num_heads": "Hydra"}.items():
-        if key in content:
+    """Return the head inside vLLM's wrapper of 2024, others unchanged; refuse Medusa and others."""
+    from specmodel.core.models.hf.keys import table
+
+    eagle = content.get("eagle_config")
+    keys = {**(eagle if isinstance(eagle, dict) else {}), **content}
+    for key, told in table("draft_heads")["unread_keys"].items():
+        if keys.get(key) not in (None, False, 0, 1):
             raise InputError(argument, key, f"another head: {told} is not modelled")
     inner = content.get("model")
     if content.get("model_type") != "eagle" or not isinstance(inner, dict):
@@ -148,7 +152,8 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
     from specmodel.core.models.hf.files import read_config
 
     file = read_config(path, "drafter")
-    content, argument = _unwrapped(file.content, file.argument), file.argument
+    argument = file.argument
+    content = _unwrapped(heads.with_native_keys(file.content, argument), argument)
 
     def built(fields: Mapping[str, Any]) -> Architecture:
         return build(Architecture, file.with_origin(fields), argument)

@@ -152,6 +152,11 @@ _DFLASH_BLOCK = 16
 """Tokens of a block of DFlash where none is given, as SGLang has it [token]."""
 
 _OWN_CONFIGS = ("dflash_config", "dspark_config")
+_OPEN_KEYS = {"open_spec_config_version", "speculative_config", "speculators_metadata", "method"}
+_OPEN_KEYS |= {"speculative_tokens", "verifier", "training_framework", "target_layer_start_idx"}
+_OPEN_KEYS |= {"training_framework_version"}
+"""Keys of the Open Spec Config format that the others do not have, or need not."""
+
 _TAPS = ("target_layer_ids", "aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids")
 
 
@@ -213,8 +218,27 @@ def _flat(config: Mapping[str, Any], argument: str) -> Reader:
     for key in ("transformer_layer_config", *_OWN_CONFIGS):
         if config.get(key) is not None:
             whole |= Reader(config[key], f"{argument} {key}").config
-    whole["architectures"] = config["architectures"]
+    whole["architectures"] = config.get("architectures")
     return Reader(whole | _windowed(Reader(whole, argument)), argument)
+
+
+def with_native_keys(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
+    """Return a head in the Open Spec Config format with the keys of speculators, others unchanged.
+
+    As speculators' ``open_spec_config.py`` translates version 0.0.0, which has DFlash alone.
+    """
+    reader = Reader(config, argument)
+    if reader.get("open_spec_config_version") is None:
+        return config
+    reader.only("open_spec_config_version", ("0.0.0",), "0.0.0, as other versions are not known")
+    reader.only("architectures", (["DflashDraftModel"],), "['DflashDraftModel'] in this format")
+    told = Reader(config.get("speculative_config"), f"{argument} speculative_config")
+    told.only("method", ("dflash",), "dflash, as other heads have no such format yet")
+    is_anchored = told.flag("sample_from_anchor", False)
+    more = {key: n for key, n in told.config.items() if key not in _OPEN_KEYS}
+    kept = {key: n for key, n in config.items() if key not in _OPEN_KEYS}
+    block = told.whole("speculative_tokens") + (not is_anchored)
+    return kept | more | {"architectures": ["DFlashSpeculator"], "block_size": block}
 
 
 def _windowed(reader: Reader) -> Fields:

@@ -3,9 +3,10 @@
 from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta, field
+from msgspec.structs import replace
 
 from specmodel.core.algebra.collectives import AllReduceParameters
 from specmodel.core.base import records
@@ -25,6 +26,9 @@ FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[3] / "hw_pr
 _WORDS: dict[str, str] = toml_tables(Path(__file__).parent / "data/short_names.toml")
 SHORT = {letters_of(word): name for name, words in _WORDS.items() for word in words.split()}
 """Short names of GPUs, letters and digits alone."""
+
+LINKS: dict[str, dict[str, Any]] = toml_tables(Path(__file__).parent / "data/links.toml")
+"""Links between boxes: fields of `Link` by name, and other names."""
 
 OWN = "mine"
 """Name of the profile that a calibration writes unless another file is named."""
@@ -237,6 +241,25 @@ class HardwareProfile(Record, frozen=True, kw_only=True):
                     f"B/s, not GB/s, and dtype.{dtype}.peak_flops_per_s in FLOP/s, not TFLOP/s: "
                     f"their ratio {ridge:.3g} FLOP/B is outside {low:g} to {high:g}",
                 )
+
+    def joined_by(self, name: str) -> Self:
+        """Return the GPU in a box that a named link joins to others, beside NVLink or PCIe in it.
+
+        >>> load_hardware("strix_halo").joined_by("USB4").link.num_gpus
+        3
+        """
+        typed = letters_of(name)
+        found = {n: {n, *row["others"].split()} for n, row in LINKS.items()}
+        known = next((n for n, names in found.items() if typed in map(letters_of, names)), None)
+        if known is None:
+            raise InputError("link", name, f"one of: {', '.join(LINKS)}")
+        fields = {key: value for key, value in LINKS[known].items() if key != "others"}
+        link = Link(kind="network", **fields)
+        if self.link is None or self.link.kind == "network":
+            return replace(self, link=link)
+        rate = link.efficiency * link.peak_bytes_per_s
+        between = Network(peak_bytes_per_s=rate, hop_latency=link.hop_latency, source=link.source)
+        return replace(self, network=between)
 
     @property
     def usual_host_bytes_per_s(self) -> float:

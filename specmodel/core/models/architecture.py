@@ -13,7 +13,7 @@ from specmodel.core.base.naming import found_path, is_local
 from specmodel.core.base.records import as_table, field_names
 from specmodel.core.base.units import FloatArray, check
 from specmodel.core.layers.batch import Layout
-from specmodel.core.models.checkpoints import checkpoint, keeps_cache_in_fp8
+from specmodel.core.models.checkpoints import checkpoint, keeps_cache_in_fp8, meets_16_bits
 from specmodel.core.models.gguf import gguf_fields, gguf_name
 from specmodel.core.models.shape import Shape
 
@@ -369,10 +369,14 @@ def _published(own: Architecture, dtype: str, checkpoint: str) -> dict[str, obje
         return _in_gguf(own, dtype)
     if dtype == (own.expert_dtype or own.weight_dtype):
         return {}
-    met = kernel_dtype(dtype) if kernel_dtype(dtype) in ("fp8", "int8", "fp4") else "bf16"
+    met = "fp8" if kernel_dtype(dtype) == "fp8" else dtype
+    if met not in ("fp8", "int8", "fp4") or meets_16_bits(checkpoint):
+        met = "bf16"
     changes: dict[str, object] = {"expert_dtype": dtype if own.expert_dtype else None}
     if own.expert_dtype is None or BYTES_PER_ELEMENT[own.weight_dtype] >= 2:
         changes |= _stored(own, dtype) | {"activation_dtype": met}
+    if "mlx" in checkpoint.lower():  # the embedding and the LM head as well
+        changes |= {"embedding_dtype": dtype, "head_dtype": None}
     if dtype in ("fp8", "fp4") and keeps_cache_in_fp8(checkpoint):
         changes["kv_dtype"] = "fp8"
     return changes

@@ -10,15 +10,16 @@ from specmodel.core.base.files import toml_tables
 from specmodel.core.base.naming import is_id
 from specmodel.core.models.gguf import UNTAGGED, gguf_name
 
-_NAMES: dict[str, dict[str, Any]] = toml_tables(Path(__file__).parent / "data/checkpoints.toml")
-SAME_SHAPE, _DTYPES = _NAMES["same_shape"], _NAMES["dtypes"]
-_TUNED, _IN_BLOCKS = (re.compile(_NAMES["regexes"][name]) for name in ("tuned", "in_blocks"))
+_NAMES: dict[str, Any] = toml_tables(Path(__file__).parent / "data/checkpoints.toml")
+SAME_SHAPE, _METHODS = _NAMES["same_shape"], _NAMES["methods"]
+_TUNED = re.compile(_NAMES["regexes"]["tuned"])
 
 
 def checkpoint(typed: str, names: Iterable[str]) -> tuple[str, str] | None:
     """Return the shipped model that a checkpoint is of, and the dtype of weights in its name.
 
-    The dtype is "" where the name has none; None stands for a name of no shipped model.
+    The dtype is "" where the name has none; None stands for a name of no shipped model, and for one
+    that tells several dtypes or what is not known.
 
     >>> checkpoint("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", ["qwen3-30b-a3b"])
     ('qwen3-30b-a3b', 'fp8_block')
@@ -35,17 +36,22 @@ def checkpoint(typed: str, names: Iterable[str]) -> tuple[str, str] | None:
     known = {name.lower().replace("_", "-"): name for name in names}
     whole = re.sub(r"[ _]", "-", typed.lower())
     tried = whole.rpartition("/")[2].removeprefix("meta-").removeprefix("nvidia-")
-    dtype = _NAMES["untold"].get(whole, "")
+    own = (row for row in _NAMES["meanings"] if re.fullmatch(row["ids"], whole))
+    words = _METHODS | _NAMES["dtypes"] | next(own, {})
+    told, method = {_NAMES["untold"].get(whole, "")}, ""
     while tried:
         shape = SAME_SHAPE.get(tried, tried)
         if shape in known:
-            is_in_blocks = dtype == "fp8" and _IN_BLOCKS.match(whole)
-            return known[shape], "fp8_block" if is_in_blocks else dtype
+            told -= {""}
+            return (known[shape], "".join(told) or method) if len(told) < 2 else None
         tried, _, tag = tried.rpartition("-")
         tag = tag.removeprefix("quantized.")
-        if tag not in _DTYPES and not _TUNED.fullmatch(tag):
+        if tag in _METHODS:
+            method = words[tag]
+        elif tag in words:
+            told.add(words[tag])
+        elif not _TUNED.fullmatch(tag):
             return None
-        dtype = _DTYPES.get(tag, dtype)
     return None
 
 
@@ -55,3 +61,8 @@ def keeps_cache_in_fp8(typed: str) -> bool:
     NVIDIA's have (``kv_cache_quant_algo``), and those that say so.
     """
     return typed.lower().startswith("nvidia/") or typed.lower().endswith("-kv")
+
+
+def meets_16_bits(typed: str) -> bool:
+    """Tell whether the id of a checkpoint says that weights meet activations of 16 bits."""
+    return re.search(r"a16\b|mlx", typed.lower()) is not None

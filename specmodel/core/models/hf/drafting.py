@@ -58,8 +58,15 @@ def head_kind(config: Mapping[str, Any]) -> str | None:
 
 
 def _class_of(config: Mapping[str, Any]) -> Any:
-    """Return the one class of a configuration, None where it has several or none."""
+    """Return the one class of a configuration, None where it has several or none tells it.
+
+    Without any, keys of a head tell it.
+    """
     names = config.get("architectures")
+    if names is None:
+        told = {text for key, n in config.items() if n for text in (key, f"{key} {n}")}
+        classes = table("draft_heads")["classless"]
+        return next((name for sign, name in classes.items() if sign in told), None)
     return names[0] if isinstance(names, list) and len(names) == 1 else None
 
 

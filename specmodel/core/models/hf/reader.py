@@ -127,15 +127,15 @@ class Reader:
             if value and key not in known:
                 from difflib import get_close_matches  # where it fails alone
 
-                model_type = self.config.get("model_type")
+                file, _, place = self.argument.partition(" ")[2].partition(" ")
+                kind = self.config.get("model_type") or place or "this part"
                 close = get_close_matches(key, known, n=1, cutoff=0.85)
                 meant = f", or perhaps {close[0]} is meant" if close else ""
-                raise self.fault(
-                    key,
-                    f"no such key, as its meaning in a {model_type} model is not known here{meant};"
-                    f" `ignore_keys=[{key!r}]` leaves it out, and its row of"
-                    " specmodel/core/models/data/families.toml may list it as harmless",
+                unknown = (
+                    f"{file or 'it'} has a key specmodel does not know for {kind}: {key}{meant}"
                 )
+                remedy = f"If it does not change tensor shapes, add `ignore_keys=[{key!r}]`"
+                raise self.fault(key, f"no such key: {unknown}. {remedy}")
 
     def refuse_unknown(self, known: Collection[str], expected: str) -> None:
         """Refuse a key with a value that is not among `known`."""
