@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -246,10 +246,3 @@ CONFIG_FORMATS = {
     "llama.cpp": ConfigFormat(write=_llama, place=lambda *_: _OPTIONS, **_ROWS["llama"]),
 }
 """How each engine that takes a schedule is configured, by the name that a user types."""
-
-
-def with_engine(name: str, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return arguments with engine `name` unless they have one, and the assumption made."""
-    if arguments.get("engine") is not None:
-        return {**arguments}, {}
-    return {**arguments, "engine": name}, {"engine": f"{name} (fit engine takes your own runs)"}

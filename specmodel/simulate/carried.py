@@ -218,17 +218,12 @@ def check_alone(trial: Trial, policies: Sequence[str], assumed: Collection[str] 
 
 def capacity_row(trial: Trial, name: str, found: Capacity) -> Row:
     """Return a policy's capacity and its intervals, and means over requests at that rate."""
-    met, (low, high) = found.met, found.simulated
-    predicted = found.predicted or (None, None)
-    means = met.means if met else dict.fromkeys(MEANS)
+    met, predicted = found.met, found.predicted or (None, None)
+    rates = zip(_OF_POLICY, (found.rate, *found.simulated, *predicted), strict=True)
     return {
         "policy": name,
-        "capacity": found.rate,
-        "simulated_low": low,
-        "simulated_high": high,
-        "predicted_low": predicted[0],
-        "predicted_high": predicted[1],
-        **means,
+        **dict(rates),
+        **(met.means if met else dict.fromkeys(MEANS)),
         "goodput": met.share() if met else None,
         "throughput": found.rate * trial.mean_output,
     }

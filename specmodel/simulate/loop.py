@@ -26,10 +26,7 @@ from specmodel.simulate.state import (
     Step,
 )
 from specmodel.simulate.step_time import cut_drafts, step_time
-from specmodel.simulate.tables import Tables, at_context
-
-WORTH_COASTING = 3
-"""Steps without drafts from which they are taken at once [-]."""
+from specmodel.simulate.tables import Tables
 
 
 def draft_length(server: Server, batch: int) -> int:
@@ -57,14 +54,6 @@ def blocks_for(limits: Limits, tokens: int) -> int:
     return (tokens + limits.block_size - 1) // limits.block_size + limits.fixed_blocks
 
 
-def is_next_there(engine: Engine) -> bool:
-    """Return whether the next request has arrived by now; False if users send the requests."""
-    requests, state = engine.requests, engine.state
-    if engine.users > 0 or state.arrived == len(requests):
-        return False
-    return bool(requests[state.arrived].arrival <= state.now)
-
-
 def arrive(engine: Engine) -> None:
     """Queue the requests that have arrived; if idle, first advance the clock to the next one."""
     requests, state = engine.requests, engine.state
@@ -73,7 +62,7 @@ def arrive(engine: Engine) -> None:
     is_idle = state.running == 0 and state.preempted == 0 and state.admitted == state.arrived
     if is_idle and requests[state.arrived].arrival > state.now:
         state.now = requests[state.arrived].arrival
-    while is_next_there(engine):
+    while state.arrived < len(requests) and requests[state.arrived].arrival <= state.now:
         state.arrived += 1
 
 
@@ -215,24 +204,18 @@ def schedule(limits: Limits, server: Server, engine: Engine, step: Step, length:
 
 
 def advance(tables: Tables, server: Server, engine: Engine, step: Step) -> None:
-    """Compute the time of the step, and advance the clock by it."""
-    seconds = step_time(tables, server, engine, step)
-    engine.state.prefilled_tokens += step.prompt_tokens
-    pass_time(engine, step.batch, step.decoding, seconds)
-    step.step_time = seconds
-
-
-def pass_time(engine: Engine, batch: int, decoding: int, seconds: float) -> None:
-    """Advance the clock by a step of `seconds` with `batch` requests, and update the totals."""
-    state = engine.state
+    """Compute the time of the step, advance the clock by it, and update the totals."""
+    state, seconds = engine.state, step_time(tables, server, engine, step)
+    state.prefilled_tokens += step.prompt_tokens
     state.running_time += state.running * seconds
     state.now += seconds
     state.steps += 1
-    state.last_batch = batch
-    state.request_steps += batch
-    if decoding > 0:
+    state.last_batch = step.batch
+    state.request_steps += step.batch
+    if step.decoding > 0:
         state.bin = bin_of(engine.edges, seconds, state.bin)
-        engine.intervals[state.bin] += decoding
+        engine.intervals[state.bin] += step.decoding
+    step.step_time = seconds
 
 
 def bin_of(edges: Any, seconds: float, near: int) -> int:
@@ -314,40 +297,6 @@ def emit(take_in: Function, outcomes: Outcomes, server: Server, engine: Engine, 
     step.free_blocks = state.free_blocks
 
 
-def coast(limits: Limits, tables: Tables, server: Server, engine: Engine) -> None:
-    """Run many steps at once while all requests decode without drafts and none arrives or ends.
-
-    Each step emits one token of every request, and the KV blocks for them are free. Only the time
-    differs between steps, so they are computed without a loop over requests.
-    """
-    requests, running, state = engine.requests, engine.running, engine.state
-    batch, most = state.running, limits.token_budget
-    if state.arrived > state.admitted or state.preempted > 0 or not 0 < batch <= most:
-        return
-    if draft_length(server, state.last_batch) > 0 or draft_length(server, batch) > 0:
-        return
-    most = (state.free_blocks // batch - 1) * limits.block_size - limits.reserved_tokens
-    context = steps = 0
-    for i in range(batch):
-        request = requests[running[i]]
-        left = request.output_tokens - request.emitted_tokens - 1
-        most = left if left < most else most
-        if most < WORTH_COASTING or request.prefill_tokens > 0:
-            return
-        context += request.context
-    while steps < most and not is_next_there(engine):
-        pass_time(engine, batch, batch, at_context(tables, 0, batch, context / batch))
-        context += batch
-        steps += 1
-    for i in range(batch):
-        request = requests[running[i]]
-        request.emitted_tokens += steps
-        request.context += steps
-        request.free_slots -= steps
-        if request.free_slots < limits.reserved_tokens:
-            allocate(limits, engine, i, limits.reserved_tokens - request.free_slots)
-
-
 def serve(
     take_in: Function,
     end_step: Function,
@@ -366,8 +315,6 @@ def serve(
     state.last_batch = 1
     state.arrived = min(engine.users, len(engine.requests))
     while state.finished < engine.until:
-        if server.kind == BY_BATCH and state.steps >= len(log):
-            coast(limits, tables, server, engine)
         step = log[min(state.steps, len(log) - 1)]
         arrive(engine)
         length = draft_length(server, state.last_batch)

@@ -17,12 +17,7 @@ from specmodel.core.cost.where import USUAL, Manner
 from specmodel.core.machines.hardware import HardwareProfile
 from specmodel.core.models.architecture import Architecture
 from specmodel.core.prediction.case import Case, case_of
-from specmodel.plan.config_formats import (
-    ConfigFormat,
-    config_format as format_of,
-    format_of_engine,
-    with_engine,
-)
+from specmodel.plan.config_formats import ConfigFormat, config_format as format_of, format_of_engine
 from specmodel.plan.plans import OF_ALL, Plan, plan_schedule
 from specmodel.simulate.arguments import ScheduleArguments
 from specmodel.simulate.compared import Searching
@@ -96,14 +91,9 @@ def scheduled(
     with searching(len(tried)) as how:
         best, rows = best_schedule(trial, tried, **how)
     notes = {name: assumed[name] for name in _TOLD if name in assumed}
-    return replace(
-        plan,
-        prediction=replace(plan.prediction, assumptions={**plan.assumptions, **notes}),
-        schedule=best,
-        freed=None,
-        targets=asdict(trial.targets),
-        carried=rows,
-    )
+    prediction = replace(plan.prediction, assumptions={**plan.assumptions, **notes})
+    plan = replace(plan, prediction=prediction, schedule=best, freed=None)
+    return replace(plan, targets=asdict(trial.targets), carried=rows)
 
 
 def engine_case(config: ConfigFormat, arguments: Mapping[str, Any], manner: Manner = USUAL) -> Case:
@@ -111,8 +101,10 @@ def engine_case(config: ConfigFormat, arguments: Mapping[str, Any], manner: Mann
 
     States are kept as it does, whatever the times are of, unless an engine's record says how.
     """
-    name = config.name.lower()
-    arguments, told = with_engine(name, arguments)
+    name, told = config.name.lower(), dict[str, str]()
+    if arguments.get("engine") is None:
+        told["engine"] = f"{name} (fit engine takes your own runs)"
+        arguments = {**arguments, "engine": name}
     case, slots = case_of(arguments, manner), state_slots_of(name)
     d, kept = case.deployment, {}
     if d.recurrent_model and not d.engine.state_slots and d.states.slots != slots:

@@ -22,10 +22,6 @@ Value: TypeAlias = FloatArray | float
 
 _TINY = float(np.finfo(float).tiny)
 _FEWEST = 1e-9
-_MANY = 2**10
-"""Points from which it pays to look whether one of two times is negligible at all of them [-]."""
-_NEGLIGIBLE = 2.0**-54
-"""What changes no digit of 1 [-]."""
 
 
 class KernelParameters(Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -218,6 +214,4 @@ def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: Value) -> F
     """
     p, larger = np.asarray(sharpness), np.maximum(first, second)
     ratio = np.asarray(np.minimum(first, second) / (larger + _TINY))
-    if ratio.size > _MANY and ratio.max() ** p.min() < _NEGLIGIBLE:
-        return np.asarray(larger)
     return np.asarray(larger * (1 + ratio**p) ** (1 / p))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,8 @@ BLOCK = 2**15
 """Points that are computed at a time [-]: their arrays fit in a cache, and Python's own time is
 short beside theirs."""
 
-FEW, MANY, MOST = 2**10, 2**12, 2**19
-"""Points up to which their memory is no matter; from which times are computed in blocks, contexts
-aside, and in all [-]."""
+MANY, MOST = 2**12, 2**19
+"""Points from which times are computed in blocks, contexts aside, and in all [-]."""
 
 TOTALS = ("forward_time", "verify_time", "draft_time", "reject_time", "step_time")
 """Times of a step that are kept for all points."""
@@ -54,16 +53,6 @@ _MOST_CODES = 2**24
 """Codes of such points up to which a table finds them [-]."""
 
 Points = Mapping[str, FloatArray]
-
-
-@cache
-def keep_memory() -> None:
-    """Make the C library of Linux keep freed memory of arrays for later arrays.
-
-    The library returns a block to the system at once if it is larger than any freed before, up to
-    the size freed here; to get a block back takes as long as to compute its values.
-    """
-    np.empty(2**25 - 2**16, dtype=np.uint8)
 
 
 class Cuts(Struct, frozen=True, dict=True):

@@ -77,15 +77,11 @@ class LatentHeads(TokenMixer, frozen=True, kw_only=True):
     def absorbed_projections(self, run: Pass, layers: int, taken: Sequences, dtype: str) -> Work:
         """Return the work of key and value projections, absorbed into queries and outputs."""
         # They are one batched product before the core and one after it, with the same arithmetic.
-        heads = self.num_heads / run.layout.tensor_parallel
+        n, tokens = run.layout.tensor_parallel, Tokens(run.stream, taken.num_tokens)
+        weights, depth = self.weights_of_latents(n), self.qk_nope_head_dim + self.kv_lora_rank
+        values = 2 * (self.num_heads / n) * self.kv_lora_rank
         work = linear(
-            Tokens(run.stream, taken.num_tokens),
-            layers,
-            weights=self.weights_of_latents(run.layout.tensor_parallel),
-            values=2 * heads * self.kv_lora_rank,
-            depth=self.qk_nope_head_dim + self.kv_lora_rank,
-            kernels=2,
-            dtype=dtype,
+            tokens, layers, weights=weights, values=values, depth=depth, kernels=2, dtype=dtype
         )
         return _of_share(work, taken.share)
 
@@ -178,14 +174,10 @@ class LatentAttention(LatentHeads, frozen=True, kw_only=True, tag="latent_attent
             holders = run.layout.decode_context_parallel
             heads = self._heads(run, self.cache_size, self.kv_lora_rank, holders)
             found |= partial_outputs(run, layers, run.decoding.num_tokens, heads)
-            found["attention_core"] = attention(
-                stream,
-                layers,
-                run.decoding.attended(self.window),
-                heads,
-                dtype=latent_arithmetic(stream.kv_dtype, run.compute_capability),
-                kind="latent_attention",
-            )
+            attended = run.decoding.attended(self.window)
+            dtype = latent_arithmetic(stream.kv_dtype, run.compute_capability)
+            core = attention(stream, layers, attended, heads, dtype=dtype, kind="latent_attention")
+            found["attention_core"] = core
         return found | (self._prompts(run, layers, run.prompts) if run.prompts else {})
 
     def _heads(self, run: Pass, key_size: int, value_size: int, holders: int = 1) -> Heads:

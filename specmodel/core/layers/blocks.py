@@ -82,15 +82,10 @@ def norms(tokens: Pass | Tokens, count: int, hidden_size: Quantity | None = None
     )
 
 
-class Drawing(NamedTuple):
-    """Kernels that draw tokens, and what they move for each word of the vocabulary [-] [B]."""
+DRAWN = {"sampling": (5, 48.0), "rejection": (11, 40.0)}
+"""Kernels that draw tokens, and what they move for each word of the vocabulary [-] [B].
 
-    kernels: int
-    bytes_per_word: float
-
-
-DRAWN = {"sampling": Drawing(5, 48.0), "rejection": Drawing(11, 40.0)}
-"""A token drawn: logits in fp32, scaled, made probabilities, divided by random numbers, and
+A token drawn: logits in fp32, scaled, made probabilities, divided by random numbers, and
 searched for the largest (``v1/sample/ops`` and ``v1/sample/rejection_sampler.py`` in vLLM 0.24). A
 drafted one judged: two rows of probabilities, and their difference divided and searched alike."""
 
@@ -120,17 +115,10 @@ def feed_forward(
     tokens: Pass | Tokens, layers: float, sizes: BlockSizes, dtype: str, value_bytes: float
 ) -> Work:
     """Return the work of the matrices of feed-forward blocks; gate and up are one product."""
-    hidden_size, width, matrices = sizes
-    return linear(
-        tokens,
-        layers,
-        weights=matrices * hidden_size * width,
-        values=2 * hidden_size + matrices * width,
-        depth=hidden_size + width,
-        kernels=2,
-        dtype=dtype,
-        value_bytes=value_bytes,
-    )
+    h, width, matrices = sizes
+    weights, values = matrices * h * width, 2 * h + matrices * width
+    how = {"depth": h + width, "kernels": 2, "dtype": dtype, "value_bytes": value_bytes}
+    return linear(tokens, layers, weights=weights, values=values, **how)
 
 
 def routed(

@@ -247,31 +247,23 @@ class CompressedAttention(TokenMixer, frozen=True, kw_only=True, tag="compressed
         copied = h * (self.q_lora_rank + self.head_dim) + self._index_query_weights
         made = 2 * self.q_lora_rank + self.head_dim + 2 * queries + index_queries + 2 * output
         is_quantised = BYTES_PER_ELEMENT[stream.weight_dtype] < 2
+        weights, depth = self._cut_weights(h) / n + copied, h + self.q_lora_rank + output
+        kernels = 4 + bool(index_queries) + 3 * is_quantised
         found = linear(
-            run,
-            layers,
-            weights=self._cut_weights(h) / n + copied,
-            values=2 * h + made,
-            depth=h + self.q_lora_rank + output,
-            kernels=4 + bool(index_queries) + 3 * is_quantised,
+            run, layers, weights=weights, values=2 * h + made, depth=depth, kernels=kernels
         )
         return replace(found, kind=self.kind, stored_dtype=stream.kv_dtype)
 
     def _compressor(self, run: Pass, layers: int) -> Work:
         """Return the work of the 16-bit matrices, and of making entries from their results."""
         # What they make of a token is written in 32 bits, and read for each entry it counts in.
-        stream, made = run.stream, self._compressor_values
-        dtype = absorbed_dtype(stream)
+        stream, h, made = run.stream, run.stream.hidden_size, self._compressor_values
+        dtype, each = absorbed_dtype(stream), len(self._compressed_widths)
         kept = (2 + self.has_overlap) * made * _STATE_BYTES
-        each = len(self._compressed_widths)
+        weights, values = self._wide_weights(h), h + kept / stream.residual_bytes
+        depth, kernels = h * each, 3 * each + self._selects
         found = linear(
-            run,
-            layers,
-            weights=self._wide_weights(stream.hidden_size),
-            values=stream.hidden_size + kept / stream.residual_bytes,
-            depth=stream.hidden_size * each,
-            kernels=3 * each + self._selects,
-            dtype=dtype,
+            run, layers, weights=weights, values=values, depth=depth, kernels=kernels, dtype=dtype
         )
         return replace(found, kind=self.kind, dtype=dtype, stored_dtype=stream.kv_dtype)
 

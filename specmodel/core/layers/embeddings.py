@@ -110,16 +110,13 @@ class NgramInputs(Extra, frozen=True, kw_only=True):
     def work(self, run: Pass, model: Around) -> dict[str, Work]:
         """Return the work in a pass, by component."""
         stream, h = run.stream, run.stream.hidden_size
-        found = self.num_tables * self._width(h)
+        narrow, weights, dtype = self._width(h), self.parameters(model), stream.outer_dtype
+        found = self.num_tables * narrow
+        values = found + self.num_tables * h
         return {
             "embedding": look_up(run, width=found, made=found, dtype=stream.activation_dtype),
             "ngram_projections": linear(
-                run,
-                1,
-                weights=self.parameters(model),
-                values=found + self.num_tables * h,
-                depth=self._width(h),
-                dtype=stream.outer_dtype,
+                run, 1, weights=weights, values=values, depth=narrow, dtype=dtype
             ),
             # hashes, and the mean
             "elementwise": between(run, 1, (self.num_tables + 2) * h, kernels=2),

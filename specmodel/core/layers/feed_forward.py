@@ -268,29 +268,18 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
 
     def _router(self, run: Pass, layers: int) -> Work:
         """Return the work of scoring all experts and choosing the top k, the same on every GPU."""
-        h, scores = run.stream.hidden_size, 3 * self._choices
-        return linear(
-            run,
-            layers,
-            weights=self.router_parameters(h),
-            values=h + scores,
-            depth=h,
-            dtype=run.stream.outer_dtype,
-        )
+        h, dtype = run.stream.hidden_size, run.stream.outer_dtype
+        weights, values = self.router_parameters(h), h + 3 * self._choices
+        return linear(run, layers, weights=weights, values=values, depth=h, dtype=dtype)
 
     def _latents(self, run: Pass, layers: int) -> Work:
         """Return the work of the matrices to the width of routed experts and back, on every GPU."""
         # GPUs sum after the second matrix, which is linear, together with the shared experts (vLLM
         # 0.33, ``models/nemotron_h.py``, ``reduce_commutative``).
-        h = run.stream.hidden_size
+        h, dtype = run.stream.hidden_size, run.stream.outer_dtype
+        weights, both = self.latent_parameters(h), h + self.latent_size
         return linear(
-            run,
-            layers,
-            weights=self.latent_parameters(h),
-            values=2 * (h + self.latent_size),
-            depth=h + self.latent_size,
-            kernels=2,
-            dtype=run.stream.outer_dtype,
+            run, layers, weights=weights, values=2 * both, depth=both, kernels=2, dtype=dtype
         )
 
     def _routed(self, run: Pass, layers: float) -> Work:
@@ -300,15 +289,11 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         if layout.expert_parallel > 1:
             active = measured(_busiest_experts, self, layout.expert_parallel)
             pairs = measured(_busiest_pairs, self, layout.expert_parallel)
+        outer = self.routed_width(stream.hidden_size)
         width = self.expert_size / layout.expert_tensor_parallel
-        return routed(
-            Tokens(stream, pairs),
-            layers,
-            BlockSizes(self.routed_width(stream.hidden_size), width, 2 + self.is_gated),
-            loaded=active,
-            experts=self.num_experts / layout.expert_parallel,
-            experts_per_token=k,
-        )
+        sizes, tokens = BlockSizes(outer, width, 2 + self.is_gated), Tokens(stream, pairs)
+        experts = self.num_experts / layout.expert_parallel
+        return routed(tokens, layers, sizes, loaded=active, experts=experts, experts_per_token=k)
 
     def busiest_pairs(self, batch: Batch, routing: Routing, degree: int) -> FloatArray:
         """Return the token-expert pairs of the busiest rank, from moments of an expert's tokens."""
@@ -341,13 +326,9 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         experts = self.num_experts, self.experts_per_token
         groups = self.expert_groups, self.groups_per_token
         visited = ranks.rank_share(*experts, degree, self.num_zero_experts, groups)
-        return messages.exchanged(
-            run,
-            layers,
-            width=self.routed_width(stream.hidden_size),
-            shares=(visited, self.mean_experts_per_token / degree),
-            value_bytes=stream.activation_bytes,
-        )
+        shares = visited, self.mean_experts_per_token / degree
+        width, size = self.routed_width(stream.hidden_size), stream.activation_bytes
+        return messages.exchanged(run, layers, width=width, shares=shares, value_bytes=size)
 
 
 def active_experts_of(experts: RoutedExperts) -> Measure:

@@ -4,6 +4,7 @@ The dtype of a part's weights is the `weight_dtype` of the stream that it is giv
 """
 
 from collections.abc import Iterable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
@@ -109,15 +110,9 @@ class Stored(Struct, frozen=True):
         found = self.part.work(run, layers)
         if self.output_dtype is None or not self.part.output_size:
             return found
-        stream = run.stream
-        inputs = self.part.output_size / run.layout.tensor_parallel
-        of_one: dict[str, Any] = {
-            "weights": inputs * stream.hidden_size,
-            "values": inputs + stream.hidden_size,
-            "depth": inputs,
-        }
-        counted = linear(run, layers, **of_one)
-        output = linear(run, layers, **of_one, dtype=self.output_dtype)
+        h, inputs = run.stream.hidden_size, self.part.output_size / run.layout.tensor_parallel
+        product = partial(linear, run, layers, weights=inputs * h, values=inputs + h, depth=inputs)
+        counted, output = product(), product(dtype=self.output_dtype)
         name = self.part.output_component
         both = found[name]
         summed = ("flop", "weight_bytes", "activation_bytes", "depth", "kernels")

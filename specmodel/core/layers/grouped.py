@@ -171,14 +171,11 @@ class GroupedAttention(GroupedHeads, frozen=True, kw_only=True, tag="attention")
             is_written=self.has_own_cache,
             holders=run.layout.decode_context_parallel,
         )
+        values = read + h + queries + (1 + gate) * outputs + made
+        weights, depth = self.weights(h, n), read + outputs
         found = {
             "attention_projections": linear(
-                run,
-                layers,
-                weights=self.weights(h, n),
-                values=read + h + queries + (1 + gate) * outputs + made,
-                depth=read + outputs,
-                kernels=2,
+                run, layers, weights=weights, values=values, depth=depth, kernels=2
             ),
             "elementwise": between(run, layers, turned, kernels=1 + gate),
         }

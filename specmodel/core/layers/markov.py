@@ -52,18 +52,11 @@ class MarkovHead(Extra, frozen=True, kw_only=True):
 
     def step(self, run: Pass, draft_vocabulary_size: int) -> dict[str, Work]:
         """Return the work of one position of all sequences, by component."""
-        size = draft_vocabulary_size
+        size, rank, dtype = draft_vocabulary_size, self.rank, run.stream.outer_dtype
         if self.num_candidates:
-            moved = (2 + self.num_candidates) * self.rank + (_LOGITS_MOVED - 1) * size
+            moved = (2 + self.num_candidates) * rank + (_LOGITS_MOVED - 1) * size
             return {"markov_choice": between(run, 1, moved, kernels=4)}
-        bias = linear(
-            run,
-            1,
-            weights=size * self.rank,
-            values=self.rank + size,
-            depth=self.rank,
-            dtype=run.stream.outer_dtype,
-        )
-        moved = 2 * self.rank + _LOGITS_MOVED * size
+        bias = linear(run, 1, weights=size * rank, values=rank + size, depth=rank, dtype=dtype)
+        moved = 2 * rank + _LOGITS_MOVED * size
         chosen = between(run, 1, moved, kernels=4)  # row, sum, choice, keeping it
         return {"markov_bias": bias, "markov_choice": chosen}

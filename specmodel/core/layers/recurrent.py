@@ -104,17 +104,14 @@ class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
         """Return the work of some layers in a pass, by component."""
         h, n = run.stream.hidden_size, run.layout.tensor_parallel
         (made, inputs), width = self.products(h, n), self.output_size / n
-        values, kernels = self.moved_between
+        moved, launched = self.moved_between
+        weights = self.weights(h, n) - self.channels_on(n) * self.conv_kernel
+        values, depth, kernels = 2 * h + made, sum(inputs) + width, len(inputs) + 1
         found = {
             "recurrent_projections": linear(
-                run,
-                layers,
-                weights=self.weights(h, n) - self.channels_on(n) * self.conv_kernel,
-                values=2 * h + made,
-                depth=sum(inputs) + width,
-                kernels=len(inputs) + 1,
+                run, layers, weights=weights, values=values, depth=depth, kernels=kernels
             ),
-            "elementwise": between(run, layers, values * width, kernels=kernels),
+            "elementwise": between(run, layers, moved * width, kernels=launched),
             "short_convolution": self.convolution(run, layers) if self.conv_channels else Work(),
             "recurrence": self.recurrence(run, layers) if self.state_size else Work(),
         }

@@ -145,17 +145,11 @@ class SparseAttention(LatentHeads, frozen=True, kw_only=True, tag="sparse_attent
         found += self.absorbed_projections(run, layers, run.replica, absorbed_dtype(stream))
         found += self.between_projections(run, layers)
         if self.has_indexer:
-            read = (self.q_lora_rank or stream.hidden_size) + stream.hidden_size
+            h = stream.hidden_size
+            weights, read = self._indexer_weights(h), (self.q_lora_rank or h) + h
             made = self.index_num_heads * self.index_head_dim
-            made += self._index_keys + self.index_num_heads
-            found += linear(
-                run,
-                layers,
-                weights=self._indexer_weights(stream.hidden_size),
-                values=read + made,
-                depth=stream.hidden_size + read,
-                kernels=2,
-            )
+            values = read + made + self._index_keys + self.index_num_heads
+            found += linear(run, layers, weights=weights, values=values, depth=h + read, kernels=2)
         is_quantised = BYTES_PER_ELEMENT[stream.weight_dtype] < 2
         quantising = Work(kernels=3 * layers if is_quantised else 0)
         return replace(found + quantising, kind=self.kind, stored_dtype=stream.kv_dtype)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from specmodel.core.base.units import FloatArray
-from specmodel.core.cost.blocks import FEW, MANY, MOST, BlockedTimes, keep_memory
+from specmodel.core.cost.blocks import MANY, MOST, BlockedTimes
 from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.latency import KernelErrors, KnownPasses, decode_pass, step_times
 from specmodel.core.cost.memory import MemoryUse
@@ -54,8 +54,6 @@ def times_of(
     *pairs, context = running.values()
     # short axes of a grid are as good as blocks, until what it has of contexts is large
     size = np.broadcast(*pairs, context).size
-    if errors or size > FEW:
-        keep_memory()
     is_long = size > MANY and np.broadcast(*pairs).size > MANY
     if not errors and (is_long or size > MOST):
         return BlockedTimes(deployment, running, at_once.plain if at_once else None)

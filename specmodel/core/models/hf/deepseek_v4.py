@@ -101,10 +101,8 @@ def compressed_fields(reader: Reader, layers: list[Fields]) -> Fields:
         inner = record.get("expert_dtype") if isinstance(record, dict) else None
         if reader.get("expert_dtype") is None and inner is None:  # vLLM: 4 bits, SGLang: by weights
             raise reader.fault("expert_dtype", "fp4 or fp8, as engines differ where it is not said")
-    streams = reader.whole("hc_mult", minimum=2)
-    block = layers[-1]["feed_forward"]
-    residuals = {"kind": "hyper_connections", "num_streams": streams, "has_head": True}
-    fields: Fields = {"residuals": residuals | {"in_modules": True}, **_memory(reader, streams)}
+    residuals, block = reader.sizes("streams of DeepSeek"), layers[-1]["feed_forward"]
+    fields: Fields = {"residuals": residuals, **_memory(reader, residuals["num_streams"])}
     fields["kv_dtype"] = "mxfp8" if reader.is_family(_SHARED) else "fp8"
     if reader.get("dspark_block_size") is not None:  # the modules are layers of a DSpark head
         fields |= {"num_mtp_modules": 0}

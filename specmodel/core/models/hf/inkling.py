@@ -34,8 +34,7 @@ def inkling2_fields(reader: Reader, layers: list[Fields]) -> Fields:
     others, and read three of these residuals for queries, keys and values, counted as one.
     """
     _add_beside(reader, layers)
-    size = reader.whole("n_layers_per_attn_res_block", 6)
-    return {"residuals": {"kind": "attention_residuals", "block_layers": size}}
+    return {"residuals": reader.sizes("residuals of Inkling")}
 
 
 def inkling_fields(reader: Reader, layers: list[Fields]) -> Fields:
@@ -48,23 +47,14 @@ def inkling_fields(reader: Reader, layers: list[Fields]) -> Fields:
 
 
 def _add_beside(reader: Reader, layers: list[Fields]) -> None:
-    kernel = reader.whole("sconv_kernel_size", 4)
-    size = reader.whole("d_rel", 16)
-    extent = reader.whole("rel_extent", 1024)
-    hidden_size = reader.whole("hidden_size")
+    sizes, hidden_size = reader.sizes("beside attention"), reader.whole("hidden_size")
     beside = []
     for layer in layers:
         mixer = layer["mixer"]
         of_kv = mixer["num_kv_heads"] * (mixer["head_dim"] + mixer["value_head_dim"])
-        own: Fields = {
-            "kind": "beside_attention",
-            "num_channels": of_kv + 2 * hidden_size,
-            "conv_kernel": kernel,
-            "num_heads": mixer["num_heads"],
-            "relative_size": size,
-            "relative_extent": mixer.get("window") or extent,
-        }
-        beside.append({"mixer": own, "feed_forward": None, "num_norms": 0})
+        own = {"num_channels": of_kv + 2 * hidden_size, "num_heads": mixer["num_heads"]}
+        own |= {"relative_extent": mixer["window"]} if mixer.get("window") else {}
+        beside.append({"mixer": sizes | own, "feed_forward": None, "num_norms": 0})
     layers += beside
 
 

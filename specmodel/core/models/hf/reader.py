@@ -22,6 +22,9 @@ _MAX_CONTEXT = 10**8
 _MOST = dict.fromkeys(("num_hidden_layers", "num_layers"), 10_000)
 """Largest numbers of what is listed one by one."""
 
+_NO_KEYS = ("kind", "index_dtype")
+"""Columns of ``size_keys.toml`` with words that are no keys."""
+
 _OF_SHAPES = re.compile(
     "att|block|conv|dim|embed|expert|gat|head|kernel|layer|moe|num|proj|rank|select|size|state|vocab"
     "|width|window"
@@ -182,15 +185,14 @@ class Reader:
         return round(max(positions, stretched)) if _is_number(positions) else None
 
     def sizes(self, row: str) -> Fields:
-        """Return the fields of a mixer by a row of ``size_keys.toml``."""
-        keys = table("size_keys")[row]
+        """Return the fields of a part of a model by a row of ``size_keys.toml``."""
         fields: Fields = {}
-        for field, key in keys.items():
-            if field == "kind":
+        for field, key in table("size_keys")[row].items():
+            if field in _NO_KEYS or isinstance(key, bool):
                 fields[field] = key
             else:
-                name, minimum = (key, 1) if isinstance(key, str) else key
-                fields[field] = self.whole(name, minimum=minimum)
+                name, minimum, *usual = (key, 1) if isinstance(key, str) else key
+                fields[field] = self.whole(name, *usual, minimum=minimum)
         return fields
 
     def whole_in_all(self, key: str, *, minimum: int = 1) -> int:

@@ -13,9 +13,7 @@ from specmodel.core.models.hf.reader import Fields, Layers, Reader, grouped_head
 
 def hy_fields(reader: Reader, layers: list[Fields]) -> Fields:
     """Return the residual streams of Hy4, which are not mixed with each other."""
-    streams = reader.whole("hc_mult", 4, minimum=2)
-    own = {"kind": "hyper_connections", "num_streams": streams, "is_mixed": False}
-    return {"residuals": own | {"has_head": True}}
+    return {"residuals": reader.sizes("streams of Hy4")}
 
 
 _WINDOWED = {
@@ -81,16 +79,10 @@ def qwen4_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers
     made = mixers(reader, kinds, window)
     if reader.get("indexer_n_heads") is None:
         return made
-    block, budget = reader.whole("indexer_compress_ratio"), reader.whole("indexer_budget")
+    own, budget = reader.sizes("blocks of Qwen"), reader.whole("indexer_budget")
+    block = own["block_size"]
     reader.check_divides("indexer_compress_ratio", block, "indexer_budget", budget)
-    own = {
-        "kind": "block_sparse_attention",
-        "index_num_heads": reader.whole("indexer_n_heads"),
-        "index_head_dim": reader.whole("indexer_head_dim"),
-        "block_size": block,
-        "topk_blocks": budget // block,
-        "is_pooled": True,
-    }
+    own["topk_blocks"] = budget // block
     pairs = zip(kinds, made, strict=True)
     return [mixer if kind == LINEAR or mixer is None else mixer | own for kind, mixer in pairs]
 
@@ -101,10 +93,8 @@ def qwen4_fields(reader: Reader, layers: list[Fields]) -> Fields:
     Tables have as many rows for each hash as the next primes, a
     few more than the key says, which are left out, as is the convolution after them.
     """
-    streams = reader.whole("hc_count", 4, minimum=2)
-    own = {"kind": "hyper_connections", "num_streams": streams, "is_mixed": False}
-    own |= {"gate_rank": reader.whole("hc_lowrank", 320), "has_head": True, "in_modules": True}
-    return {"residuals": own} | _tables(reader, len(layers), streams)
+    own = reader.sizes("streams of Qwen")
+    return {"residuals": own} | _tables(reader, len(layers), own["num_streams"])
 
 
 def _tables(reader: Reader, num_layers: int, streams: int) -> Fields:
@@ -166,16 +156,7 @@ def _selected_blocks(own: Reader | None) -> Fields:
     """Return the fields of selected blocks, whose index keys are means of 8 bits; {} for none."""
     if own is None or not own.flag("enabled", True):
         return {}
-    found = {
-        "kind": "block_sparse_attention",
-        "index_num_heads": own.whole("sparse_indexer_num_heads", 16),
-        "index_head_dim": own.whole("proxy_dim", 256),
-        "block_size": own.whole("region_block_size", 8),
-        "topk_blocks": own.whole("topk", 512),
-        "is_pooled": True,
-        "is_weighted": True,
-        "index_dtype": "fp8",
-    }
+    found = own.sizes("blocks of Step")
     own.only("sparse_indexer_num_k_heads", (1,), "1, as all index heads share one key")
     own.refuse_other_keys(groups=["indexers of Step"])
     return found
