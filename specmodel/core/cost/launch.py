@@ -46,13 +46,16 @@ def launched(engine: str, flags: Flags, *, is_line: bool = True) -> Launched:
     told = dict(_meant(engine, flags, notes, is_line=is_line))
     method, head = told.pop("method", _NONE), told.pop("head", _NONE)
     drafter = _drafting(engine, method, head, told, notes)
+    if is_line and not drafter:
+        notes.append("no drafter in the command: the usual one is asked about")
     said = {"drafter": drafter or None, **_lengths(engine, told, drafter, notes)}
     said |= _layout(engine, told, notes)
     said |= {name: _own(name, flag, notes) for name, flag in told.items()}
     said = {name: value for name, value in said.items() if value is not None}
-    changes = [name for name in said if "." in name or name in SETTABLE]
+    changes = {name: said.pop(name) for name in [*said] if "." in name or name in SETTABLE}
     if changes:
-        said["changes"] = tuple(f"{name}={said.pop(name)}" for name in changes)
+        texts = (f"{name}={value}".replace("=True", "=true") for name, value in changes.items())
+        said["changes"] = tuple(texts)
     path, places = str(head.value), TABLE["models"]
     lacking = re.sub("|".join(places), lambda word: places[word[0]], method.typed)
     return Launched(engine, said, tuple(notes), path, "" if path or not drafter else lacking)

@@ -154,6 +154,7 @@ def _commands(text: str) -> Iterator[list[str]]:
     """Yield the words of each command of a script, with its variables filled in."""
     text = re.sub(r"(?m)^\s*#.*\n?|[ \t]#[^'\"\n]*$", "", text)
     told = dict(re.findall(r"(?m)^\s*(?:export\s+)?(\w+)=(\S+)$", text))
+    text = re.sub(r"\$\([^()]*\)", lambda at: shlex.quote(at[0]), text.rstrip("\\ \n"))
     filled = re.sub(
         r"\$(?:(\w+)|\{(\w+)(?::-([^}]*))?\})",
         lambda at: str(told.get(at[1] or at[2], at[3] or at[0])).strip("'\""),
@@ -165,7 +166,8 @@ def _commands(text: str) -> Iterator[list[str]]:
     words = list[str]()
     for word in [*lexer, ";"]:
         if not word.strip("\n;&|") or re.match(r"\d?>", word):
-            yield words
+            if words:
+                yield words
             words = []
         else:
             words.append(word)
