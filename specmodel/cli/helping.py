@@ -35,7 +35,7 @@ class GroupedCommand(click.Command):
 
         Launch flags of engines are kept apart, where the command takes some.
         """
-        options = {word for parameter in self.params for word in parameter.opts}
+        options = {word for parameter in self.get_params(ctx) for word in parameter.opts}
         found, words, ctx.obj = list[str](), deque(args), {}
         while words:
             word = words.popleft()

@@ -100,14 +100,12 @@ def _passed_over(name: str, flag: Flag, kinds: Mapping[str, str]) -> str:
     from difflib import get_close_matches  # slow to import
 
     if name not in kinds:
-        inside, _, _ = name.rpartition(".")
-        like = {flag for flag in MEANS if flag.rpartition(".")[0] == inside}
+        inside = name.rpartition(".")[0]
+        like = {each for each in MEANS if each.rpartition(".")[0] == inside}
         like &= like if inside else kinds.keys()
         if close := get_close_matches(name, like, n=1, cutoff=0.92 if inside else 0.85):
-            expected = (
-                f"{close[0].removeprefix(f'{inside}.')}, or no such {'key' if inside else 'flag'}"
-            )
-            raise InputError(flag.typed, flag.value, expected)
+            spelt = close[0].rpartition(".")[2] if inside else f"--{close[0].replace('_', '-')}"
+            raise InputError(flag.typed, flag.value, f"{spelt}, or none such")
     is_known = name.partition(".")[0] in kinds
     kernels = TABLE["kernels"]["told"] if _KERNELS.fullmatch(name) else TABLE["kernels"]["else"]
     return str(kernels if is_known else TABLE["kernels"]["unknown"])
@@ -151,7 +149,8 @@ def _lengths(engine: str, told: dict[str, Flag], drafter: str, notes: list[str])
     if width and _count(width) > 1:
         said |= {"tree_width": _count(width), "verify_tokens": verified and _count(verified)}
     elif steps and verified and _count(verified) != _count(steps) + 1:
-        notes.append(f"{verified.typed} {verified.value}: {engine} takes steps + 1")
+        taken = f"{engine} takes steps + 1, {_count(steps) + 1}"
+        notes.append(f"{verified.typed} {verified.value}: {taken}")
     tokens, rates = told.pop("synthetic_tokens", None), told.pop("synthetic_rates", None)
     if rates:
         listed = rates.value if isinstance(rates.value, list) else [rates.value]
