@@ -28,7 +28,7 @@ _WITH_KEYS = {
     for flag in (*MEANS, *(flag for row in TABLE["told"] for flag in row["flags"].split()))
     if "." in flag
 }
-_FLAG = re.compile(r"--?[A-Za-z]")
+_FLAG = re.compile(r"--?(?!(?:inf|nan)\b)[A-Za-z]")
 _HERE = re.compile(
     r"(?:>\s*(\S+)\s*)?<<-?\s*['\"]?(\w+)['\"]?(?:\s*>\s*(\S+))?[^\n]*\n(.*?)\n\s*\2\b", re.DOTALL
 )
