@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -19,12 +18,6 @@ GROUPS: dict[str, list[str]] = {group: names.split() for group, names in NAMES["
 _LAST = "Output"
 _WHOLE = "\N{NON-BREAKING HYPHEN}"
 """In place of hyphens while lines are broken, so that options stay whole."""
-
-
-def _launch_flag(word: str, left: deque[str]) -> Any:
-    from specmodel.core.cost.launch_lines import typed_flag  # slow to import
-
-    return typed_flag(word, left)
 
 
 class GroupedCommand(click.Command):
@@ -47,8 +40,12 @@ class GroupedCommand(click.Command):
                 is_bare = not has_value and key not in SWITCHES
                 value = value or ("true" if not is_bare else words.popleft() if words else "")
                 found += ["--set", f"{key}={value}"]
-            elif "--from-command" in options and (flag := _launch_flag(word, words)):
-                ctx.obj.update([flag])
+            elif "--from-command" in options:
+                from specmodel.core.cost.launch_lines import typed_flag  # slow to import
+
+                flag = typed_flag(word, words)
+                ctx.obj.update([flag] if flag else [])
+                found += [] if flag else [word]
             else:
                 found.append(word)
         return super().parse_args(ctx, found)

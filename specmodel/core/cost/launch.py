@@ -47,7 +47,7 @@ def launched(engine: str, flags: Flags, *, is_line: bool = True) -> Launched:
     method, head = told.pop("method", _NONE), told.pop("head", _NONE)
     drafter = _drafting(engine, method, head, told, notes)
     if is_line and not drafter:
-        notes.append("no drafter in the command: the usual one is asked about")
+        notes.append("no drafter in the command")
     said = {"drafter": drafter or None, **_lengths(engine, told, drafter, notes)}
     said |= _layout(engine, told, notes)
     said |= {name: _own(name, flag, notes) for name, flag in told.items()}
@@ -75,9 +75,8 @@ def _meant(
     for name, flag in flags.items():
         text = str(flag.value)
         row = {} if text in _OFF else _TOLD.get(name, {})
-        if re.fullmatch(row.get("unless", "(?!)"), text) or not re.fullmatch(
-            row.get("only", ".*"), text
-        ):
+        is_idle = re.fullmatch(row.get("unless", "(?!)"), text)
+        if is_idle or not re.fullmatch(row.get("only", ".*"), text):
             row = {}
         if "refuse" in row or ("instead" in row and not is_line):
             raise InputError(flag.typed, flag.value, row.get("refuse") or row["instead"])
@@ -139,9 +138,7 @@ def _drafting(
 
 def _lengths(engine: str, told: dict[str, Flag], drafter: str, notes: list[str]) -> dict[str, Any]:
     """Return the draft length or that of each batch size, trees, and acceptance that is made up."""
-    steps, verified, width = (
-        told.pop(n, None) for n in ("draft_length", "verify_tokens", "tree_width")
-    )
+    steps, verified, width = (told.pop(n, None) for n in TABLE["degrees"]["lengths"].split())
     if verified and (drafter in block_drafters() or is_lookup(drafter)):
         steps = None  # which SGLang has at 1 for a block, and passes over for a look-up
     length = _count(steps) if steps else _count(verified, 1) - 1 if verified else None
@@ -196,13 +193,7 @@ def _by_batch(flag: Flag) -> str:
 
 def _layout(engine: str, told: dict[str, Flag], notes: list[str]) -> dict[str, Any]:
     """Return the degrees: what copies attention and spreads experts lies within tensor parallel."""
-    names = (
-        "tensor_parallel",
-        "data_parallel",
-        "attention_copies",
-        "expert_parallel",
-        "sends_tokens",
-    )
+    names = TABLE["degrees"]["by"].split()
     tensor, data, copies, experts, sends = (told.pop(name, None) for name in names)
     width, each = (_count(flag, 1) if flag else 1 for flag in (tensor, data))
     if copies:
@@ -210,17 +201,15 @@ def _layout(engine: str, told: dict[str, Flag], notes: list[str]) -> dict[str, A
         if width % each:
             raise InputError(copies.typed, copies.value, f"a divisor of the {width} GPUs")
         width //= each
-    elif engine == "sglang" and each > 1 and data:
+    elif engine == "sglang" and data and each > 1:
         notes.append(f"{data.typed} {data.value}: one of these servers beside each other is told")
         each = 1
-    spread = whole_of(str(experts.value)) or width * each if experts else None
-    spread = width * each if sends and str(sends.value).lower() != "none" else spread
-    is_told = copies or data
-    return {
-        "tensor_parallel": width if tensor or copies else None,
-        "data_parallel": each if is_told else None,
-        "expert_parallel": spread,
-    }
+    said = {"tensor_parallel": width} if tensor or copies else {}
+    said |= {"data_parallel": each} if data or copies else {}
+    if experts:
+        return said | {"expert_parallel": whole_of(str(experts.value)) or width * each}
+    is_sent = sends and str(sends.value).lower() != "none"
+    return said | ({"expert_parallel": width * each} if is_sent else {})
 
 
 def _own(name: str, flag: Flag, notes: list[str]) -> Any:
@@ -234,7 +223,7 @@ def _own(name: str, flag: Flag, notes: list[str]) -> Any:
         notes.append(f"{flag.typed} {flag.value}: {TABLE['kernels']['told']}")
         return None
     if name == "host_expert_layers":
-        return whole_of(word) or "all"
+        return "all" if whole_of(word) is None else flag.value
     if name == "target":
         return _by_name(str(flag.value), notes)
     return word if name == "attention_backend" else flag.value
