@@ -38,6 +38,8 @@ def _filled(options: dict[str, Any]) -> dict[str, Any]:
     model, asked = str(said.pop("target", "")), 1 if options["hardware"] else 2
     if model and options["target"] is None and len(options["words"]) < asked:
         options["words"] = (model, *options["words"])
+    elif model and not line:
+        raise InputError("target", model, "one model")
     source = settings.flag(_LINE) if line else next(flag.typed for flag in context.obj.values())
     for parameter in context.command.params:
         name = parameter.name or ""
