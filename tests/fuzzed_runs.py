@@ -145,7 +145,8 @@ def _faults_of_error(words: list[str], line: str) -> Iterator[str]:
     if line.count(", ") > MOST_NAMES + ", ".join(words).count(", "):
         yield f"a long list: {line}"
     option = OPTION.search(line)
-    if option and not any(word.startswith(option[1] or "--output") for word in words):
+    typed = [part for word in words for part in word.split(" ")]  # flags of a launch line too
+    if option and not any(word.startswith(option[1] or "--output") for word in typed):
         yield f"an option that was not typed: {line}"
     if EXCEPTION.search(line):
         yield f"an exception as Python shows it: {line}"

@@ -124,6 +124,8 @@ def _as_option(marked: re.Match[str]) -> str:
 
 def _error_line(error: InputError, words: Sequence[str]) -> str:
     """Return the text of an error with options as typed; "none given" where no value was."""
+    from specmodel.core.cost.launch_lines import flags_for
+
     name, rest = re.split(r"[. ]|$", error.argument, maxsplit=1)
     is_set = name in (*SETTABLE, *SETTABLE_OF.get(words[0], ()))
     argument = f"--set {error.argument}" if is_set else error.argument
@@ -134,7 +136,8 @@ def _error_line(error: InputError, words: Sequence[str]) -> str:
         if isinstance(option, click.Option) and (name == option.name or flag(name) in option.opts)
         for word in (*option.opts, *option.secondary_opts)
     ]
-    spelt = [word for word in (*own, *NAMES["filled_by"].get(name, "").split()) if word in typed]
+    filled = (*NAMES["filled_by"].get(name, "").split(), *flags_for(name))
+    spelt = [word for word in (*own, *filled) if word in typed]
     if ("--set", error.argument.replace("_", "-")) in pairwise(typed):
         argument = f"--set {error.argument}"
     elif spelt or own:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from pathlib import Path
 
 import click
@@ -23,18 +24,30 @@ class GroupedCommand(click.Command):
     """A command whose help shows its options in groups."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read what --set takes as options too: --temperature 0.7, --enforce-eager, ...-size 2."""
-        options = {word for parameter in self.params for word in parameter.opts}
-        found, words = list[str](), iter(args)
-        for word in words:
+        """Read what --set takes as options too: --temperature 0.7, --enforce-eager, ...-size 2.
+
+        Launch flags of engines are kept apart, where the command takes some.
+        """
+        options = {word for parameter in self.get_params(ctx) for word in parameter.opts}
+        found, words, ctx.obj = list[str](), deque(args), {}
+        while words:
+            word = words.popleft()
             name, has_value, value = word.partition("=")
             key = name.removeprefix("--").replace("-", "_").removesuffix("_size")
-            is_setting = word.startswith("--") and "--set" in options and key in SETTABLE
-            if not is_setting or name in options:
+            if not name.startswith("-") or name.replace("_", "-") in options:
                 found.append(word)
-                continue
-            value = value if has_value else "true" if key in SWITCHES else next(words, "")
-            found += ["--set", f"{key}={value}"]
+            elif name.startswith("--") and "--set" in options and key in SETTABLE:
+                is_bare = not has_value and key not in SWITCHES
+                value = value or ("true" if not is_bare else words.popleft() if words else "")
+                found += ["--set", f"{key}={value}"]
+            elif "--from-command" in options:
+                from specmodel.core.cost.launch_lines import typed_flag  # slow to import
+
+                flag = typed_flag(word, words)
+                ctx.obj.update([flag] if flag else [])
+                found += [] if flag else [word]
+            else:
+                found.append(word)
         return super().parse_args(ctx, found)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -41,7 +41,10 @@ def case_from(options: dict[str, Any], *, is_drafting: bool = True) -> Case:
 def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a case from options, by name."""
     told = given(options, (*OF_ACCEPTANCE, *_OF_POINTS))
-    axes = {name: parse_values(name, str(text)) for name, text in given(options, _AXES).items()}
+    texts = {name: str(text) for name, text in given(options, _AXES).items()}
+    if texts.get("draft_length", "").startswith(("below:", "table:")):  # of each batch size
+        told["draft_length"] = texts.pop("draft_length")
+    axes = {name: parse_values(name, text) for name, text in texts.items()}
     counts = {flag(name): len(values) for name, values in axes.items()}
     lengths = counts.get("--draft-length", told.get("max_draft_length", 0))
     largest = max(axes, key=lambda name: len(axes[name]), default="batch_size")

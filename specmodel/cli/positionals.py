@@ -35,8 +35,8 @@ def where_options(
     ignore = ignore_option("target", "drafter")
     more = (option("engine", f"  [default: {engine}]"), "host_speed", "stack", "link")
     start = [start_flags()] if has_start else []
-    where = options(words, "target", drafter, "hardware", *more, ignore, *start)
-    return options(where, option("force"))
+    where = options(words, "target", drafter, "hardware", *more, ignore)
+    return options(*start, where, option("force"))
 
 
 def two_words(*, required: bool = True) -> Add:
@@ -96,7 +96,7 @@ def named(options: Mapping[str, Any]) -> dict[str, Any]:
         for name in ("target", "drafter", "hardware")
         if typed.get(name)
     }
-    return {**typed, **names, "num_gpus": gpus, "taken": tuple(taken)}
+    return {**typed, **names, "num_gpus": gpus, "taken": (*options.get("taken", ()), *taken)}
 
 
 def _named(argument: str, word: str, taken: list[str]) -> str:

@@ -12,14 +12,10 @@ from specmodel.cli import settings
 from specmodel.cli.load import FOR_LOAD, arguments_of_load, refuse_without_load, searching
 from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
-from specmodel.cli.start_command import FLAGS
 from specmodel.core.base.errors import given, refuse_given
 from specmodel.core.base.naming import is_id
 from specmodel.show import schedules
 from specmodel.show.forms import Answer
-
-SGLANG_FLAGS = FLAGS[1:]
-"""Flags of SGLang's start command, which say whose configuration is meant."""
 
 
 @settings.command()
@@ -47,8 +43,7 @@ def schedule(**options: Any) -> Answer:
 
     typed = click.get_current_context().params
     if options["config_format"] is None:
-        is_sglang = options["engine"] is None and given(typed, SGLANG_FLAGS)
-        options["config_format"] = format_of_engine("sglang" if is_sglang else options["engine"])
+        options["config_format"] = format_of_engine(options["engine"])
     refuse_given(options, ["batch_size"], "none of a schedule, which has all up to the largest")
     refuse_without_load(options)
     config = config_format(options["config_format"])

@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import json
-import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,9 +15,9 @@ from msgspec.structs import replace
 
 from specmodel.core.base.errors import InputError, nearest
 from specmodel.core.base.ranges import whole_of
-from specmodel.core.base.records import read_text
+from specmodel.core.prediction.by_batch import schedule_of, scheduled_draft_lengths
 from specmodel.simulate.feedback import check_methods
-from specmodel.simulate.policies import Policy, scheduled_draft_lengths
+from specmodel.simulate.policies import Policy
 from specmodel.simulate.policies.known import KNOWN
 from specmodel.simulate.policies.policy import STATES, arguments_of
 from specmodel.simulate.sampling import POLICY, stream
@@ -214,30 +213,6 @@ def _learner(
         notes=made_by.notes if is_ours else (),
     )
     return own.kept_by(getattr(made_by, "policy_state", own.state))
-
-
-def schedule_of(policy: str, words: Sequence[str]) -> Any:
-    """Return the draft lengths by batch size that ``table:`` or ``below:`` states, unchecked.
-
-    Ranges are ``[first, last, draft length]``; `words` are the parts of `policy` after its name.
-    """
-    if policy.strip().partition(":")[0] == "below":
-        numbers = [number for word in words if (number := whole_of(word))]
-        if len(words) != 2 or len(numbers) != 2:
-            raise InputError("policy", policy, "below:B:K, K tokens up to B requests: below:64:3")
-        size, length = numbers
-        return [[1, size, length], [size + 1, size + 1, 0]]
-    try:
-        if len(words) == 1 and "=" not in words[0]:
-            return json.loads(read_text(Path(words[0]), "policy table", "JSON"))
-        for word in words:
-            if not re.fullmatch(r"\d+-\d+=\d+", word):
-                raise ValueError(f"{word} is not FIRST-LAST=LENGTH")
-        return [[int(number) for number in re.split("[-=]", word)] for word in words]
-    except (ValueError, RecursionError) as error:
-        reason = error.expected if isinstance(error, InputError) else error
-        expected = "entries such as table:1-16=3:17-64=2, or a JSON file of [[1, 16, 3], ...]"
-        raise InputError("policy", policy, f"{expected} ({reason})") from None
 
 
 def _imported(

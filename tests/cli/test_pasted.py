@@ -8,9 +8,9 @@ import pytest
 from rows import each_row, listed, one_case, rows_of
 
 from specmodel import deploy, list_architectures, list_hardware, load_architecture
-from specmodel.cli import start_command
 from specmodel.core.base.dtypes import check_dtype
 from specmodel.core.base.naming import counted, known_name
+from specmodel.core.cost.launch import speculative_arguments
 from specmodel.core.machines.hardware import full_name
 from specmodel.core.models.checkpoints import checkpoint
 from specmodel.plan.config_formats import one_length
@@ -74,7 +74,9 @@ def test_keys_that_change_nothing_are_passed_over_and_named(said):
     one, other = (said("qwen3-30b-a3b h100", config) for config in (plain, plain | more))
     assert one["rows"] == other["rows"]
     names = other["assumptions"].pop("names")
-    assert names.startswith("attention_backend, moe_backend, prefill_token_shift of")
+    kernels, _, nothing = names.partition(": other kernels may run than those taken here; ")
+    assert kernels.replace("--speculative-config ", "") == "attention_backend, moe_backend"
+    assert nothing == "--speculative-config prefill_token_shift: changes nothing here"
     assert one["assumptions"] == other["assumptions"]
 
 
@@ -108,20 +110,20 @@ def test_no_part_of_a_method_is_dropped(refuse, method):
 
 def of_config(config):
     """What a configuration of vLLM says."""
-    return start_command._of_vllm({"speculative_config": json.dumps(config)})
+    return speculative_arguments(json.dumps(config))
 
 
 @listed
 def test_heads_are_told_by_words_in_names_and_what_is_not_read_is_said(model, drafter):
     said = of_config({"model": model})
-    assert said["drafter"] == drafter
-    assert [model in note for note in said["taken"]] == [True] * (model != drafter)
+    assert said.arguments["drafter"] == drafter
+    assert [model in note for note in said.notes] == [True] * (model != drafter)
 
 
 def test_what_one_pass_drafts_is_told_by_parallel_drafting():
     for method, drafter in (("eagle3", "p-eagle"), ("draft_model", "pard"), ("dflash", "dflash")):
         config = {"method": method, "model": "x/y", "parallel_drafting": True}
-        assert of_config(config)["drafter"] == drafter
+        assert of_config(config).arguments["drafter"] == drafter
 
 
 def test_an_assistant_gains_what_it_was_seen_to_gain(rows):

@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 import shutil
+from collections import deque
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from fuzzed_files import write_files
 from printed import check_one_line, commands, in_one_line
 
 from specmodel.cli.commands import main_group
+from specmodel.core.cost.launch_lines import typed_flag
 
 DATA = Path(__file__).parents[1] / "data"
 POPULAR = (DATA / "popular.txt").read_text(encoding="utf-8").splitlines()
@@ -63,7 +65,8 @@ def commands_in(page, typed, deployment):
             yield f"{other} {deployment}{options}"
     for option, value in _OPTION.findall(_COMMAND.sub("", _SGLANG.sub("", _JSON.sub("", text)))):
         if option not in known:
-            assert option in OF_ENGINES or option in known_options("predict"), option
+            is_launch = typed_flag(option, deque()) is not None
+            assert is_launch or option in OF_ENGINES or option in known_options("predict"), option
         elif known[option]:
             yield f"{typed} {option}"
         elif value and option not in typed:

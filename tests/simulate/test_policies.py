@@ -10,8 +10,8 @@ from engine_rules import verified_drafts
 from printed import refused
 from rows import cases, each_row, one_case
 
+from specmodel.core.prediction.by_batch import schedule_of
 from specmodel.simulate import policies
-from specmodel.simulate.choices import schedule_of
 from specmodel.simulate.policies import (
     AdaptiveSteps,
     Cascade,

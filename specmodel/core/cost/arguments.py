@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Required, TypedDict
+from typing import Any, Required, TypedDict
 
 from specmodel.core.algebra.acceptance import Acceptance
 from specmodel.core.base.units import Numeric
@@ -218,7 +218,16 @@ class AcceptanceArguments(TypedDict, total=False):
 
 
 class AskedArguments(RunArguments, WhatIfArguments, AcceptanceArguments, total=False):
-    """How it runs and what is accepted, beside what `specmodel.predict` names itself."""
+    """How it runs and what is accepted, beside what `specmodel.predict` names itself.
+
+    Parameters
+    ----------
+    speculative_config
+        What vLLM takes under this name, as a dict, JSON or a file with it: drafter, draft length,
+        also by batch size, and the engine where none is given.
+    """
+
+    speculative_config: Mapping[str, Any] | str | None
 
 
 class CaseArguments(AskedArguments, total=False):

@@ -27,6 +27,7 @@ from specmodel.core.drafters.published import taken_drafter
 from specmodel.core.drafters.tasks import MIXED
 from specmodel.core.drafters.typical import TypicalHeads, typical_heads
 from specmodel.core.prediction.accepted import OF_ACCEPTANCE, Accepted, kind_of
+from specmodel.core.prediction.by_batch import ByBatch, by_batch
 from specmodel.core.prediction.evaluate import LOAD, LOCKSTEP
 
 POINTS = ("batch_size", "context_length", *LOAD, LOCKSTEP, "verify_tokens")
@@ -55,8 +56,8 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
     points
         Where it is asked, by argument, draft lengths aside [request] [token].
     draft_length, max_draft_length
-        Draft lengths and the longest draft that were given; None for the best of each point, and
-        for the usual one [token].
+        Draft lengths, of each batch size if a schedule was given, and the longest draft; None for
+        the best of each point, and for the usual one [token].
     accepted, acceptance
         What was given of drafted tokens, and what is taken; None where none is given and none is
         published of target and drafter.
@@ -66,7 +67,7 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
     deployment: Deployment
     assumed: Mapping[str, Any]
     points: Mapping[str, Numeric]
-    draft_length: Numeric | None
+    draft_length: Numeric | ByBatch | None
     max_draft_length: int | None
     accepted: Accepted
     acceptance: Acceptance | None
@@ -74,9 +75,15 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
     def drafting(self) -> Case:
         """Return the case; raise an InputError if acceptance is unknown or a draft length is 0."""
         _ = self.known_acceptance
-        if self.draft_length is not None and not np.all(self.draft_length):
+        if self.lengths is not None and not np.all(self.lengths):
             raise InputError("draft_length", 0, "at least 1")
         return self
+
+    @property
+    def lengths(self) -> Numeric | None:
+        """Draft lengths that were given, at the case's batch sizes; None for the best [token]."""
+        given = self.draft_length
+        return given.at(self.points["batch_size"]) if isinstance(given, ByBatch) else given
 
     def with_typical(self) -> Case:
         """Return the case with typical acceptance if none is known and its kind of head has one."""
@@ -186,7 +193,10 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
             block = self.deployment.drafter.block_size or 8
             known = self.heads.max_draft_length if self.heads else block
             return range(1, (self.max_draft_length or min(known, block)) + 1)
-        taken = [int(length) for length in np.ravel(np.asarray(self.draft_length))]
+        given = self.draft_length
+        if isinstance(given, ByBatch):
+            return [length for length in given.lengths if length] or [1]
+        taken = [int(length) for length in np.ravel(np.asarray(given))]
         if min(taken) < 1:
             raise InputError("draft_length", min(taken), "at least 1, as no acceptance is given")
         return taken
@@ -210,23 +220,44 @@ def case_of(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Case:
     Those of None are not given. `specmodel.predict` says what there is.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
+    if "speculative_config" in given:
+        given, manner = _with_config(given, manner)
     if not given.keys() <= _KNOWN:  # a call saved for each prediction
         refuse_unknown(given, _KNOWN)
     where = where_of({n: value for n, value in given.items() if n not in _OF_POINTS}, manner)
     points = {"batch_size": DEFAULT_BATCH_SIZES}
     points |= {name: given[name] for name in POINTS if name in given}
-    longest, accepted = given.get(_LONGEST), Accepted.of(given)
+    longest, length = given.get(_LONGEST), given.get("draft_length")
+    length = by_batch(length) if isinstance(length, str) else length
+    lengths = length.lengths if isinstance(length, ByBatch) else length
+    accepted = Accepted.of({**given, "draft_length": lengths})
     deployment, assumed = _placed(where, points, accepted)
     return Case(
         where=where,
         deployment=deployment,
         assumed=assumed,
         points=points,
-        draft_length=given.get("draft_length"),
+        draft_length=length,
         max_draft_length=None if longest is None else _checked_longest(longest),
         accepted=accepted,
         acceptance=accepted.taken(deployment, where) if deployment.has_drafter else None,
     )
+
+
+def _with_config(given: dict[str, Any], manner: Manner) -> tuple[dict[str, Any], Manner]:
+    """Return arguments and manner with what vLLM's speculative_config says in its place."""
+    from specmodel.core.cost.launch import speculative_arguments
+
+    found = speculative_arguments(given.pop("speculative_config"))
+    said = found.arguments | {"engine": given.get("engine", found.engine)}
+    if given.keys() & OF_ACCEPTANCE:  # what is given goes before what is made up
+        said = {name: value for name, value in said.items() if name not in OF_ACCEPTANCE}
+    changes = given.pop("changes", ())
+    listed = [f"{k}={v}" for k, v in changes.items()] if isinstance(changes, Mapping) else changes
+    said["changes"] = (*listed, *said.get("changes", ()))
+    refuse_given(given, said.keys() - {"engine"}, "none, as speculative_config says it")
+    names = (*manner.names, *found.notes)
+    return given | said, manner._replace(names=names, head=found.model, lacking=found.lacking)
 
 
 def _placed(

@@ -19,6 +19,7 @@ from specmodel.core.cost.deployment import Deployment
 from specmodel.core.drafters.passes import Drafter
 from specmodel.core.machines.hardware import HardwareProfile
 from specmodel.core.models.architecture import Architecture
+from specmodel.core.prediction.by_batch import ByBatch
 from specmodel.core.prediction.case import LONGEST_SEARCHED, Case, case_of
 from specmodel.core.prediction.cautions import notes_at_best
 from specmodel.core.prediction.columns import COLUMNS, LOAD_COLUMNS
@@ -122,14 +123,15 @@ def predict(  # noqa: PLR0913 - keyword-only but for the two words
 
 def predicted(case: Case) -> Prediction:
     """Return what a case gains: at the lengths given, at the best ones, or turned round."""
-    if case.acceptance is None and case.deployment.has_drafter:
+    is_turned = case.acceptance is None and not isinstance(case.draft_length, ByBatch)
+    if is_turned and case.deployment.has_drafter:
         return turned_round(case)
     return at_best_lengths(case) if case.draft_length is None else at_given_lengths(case)
 
 
 def at_given_lengths(case: Case, **changes: Any) -> Prediction:
     """Return the prediction at the draft lengths that were given, or at others."""
-    told: dict[str, Any] = {"draft_length": case.draft_length, **case.points}
+    told: dict[str, Any] = {"draft_length": case.lengths, **case.points}
     told |= {"max_draft_length": case.max_draft_length} | changes
     acceptance = case.known_acceptance if case.deployment.has_drafter else 0.0
     found = predict_deployed(case.deployment, case.alone, acceptance=acceptance, **told)

@@ -187,7 +187,7 @@ def analyse_case(
     """
     seed = int(check("seed", seed, minimum=0, whole=True))
     deployment, acceptance = case.deployment, case.known_acceptance
-    assumed, found = {**case.assumed}, {**case.points, "draft_length": case.draft_length}
+    assumed, found = {**case.assumed}, {**case.points, "draft_length": case.lengths}
     values: dict[str, Any] = {name: single(name, found.get(name), _ONE) for name in _POINT}
     if values["context_length"] is None:
         values["context_length"] = assumed["context_length"] = DEFAULT_CONTEXT_LENGTH

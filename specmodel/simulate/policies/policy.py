@@ -2,14 +2,11 @@
 
 import inspect
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
-import numpy as np
-from msgspec import Meta, ValidationError, convert
-
-from specmodel.core.base.errors import InputError
+from specmodel.core.prediction.by_batch import scheduled_draft_lengths as scheduled_draft_lengths
 
 GIVEN = ("step_time", "max_draft_length", "draft_lengths", "generator")
 """Arguments that a policy is given if it takes them: step times by draft length, the longest draft,
@@ -147,45 +144,3 @@ def arguments_of(function: Any) -> set[str]:
 def is_number(value: object) -> bool:
     """Return whether `value` is a single number, NaN among them, and no truth value."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def scheduled_draft_lengths(schedule: Sequence[Sequence[int]], max_batch_size: int) -> list[int]:
-    """Return the draft length that vLLM takes from a schedule at each batch size.
-
-    Parameters
-    ----------
-    schedule
-        Entries of first batch size, last one (included) [request] and draft length [token]; in a
-        gap, and beyond the last entry, that of the entry before holds.
-    max_batch_size
-        Largest batch [request].
-
-    Returns
-    -------
-    list
-        Draft lengths by batch size, from 0, which has none [token].
-
-    Examples
-    --------
-    >>> scheduled_draft_lengths([[1, 2, 3], [4, 64, 2]], 5)
-    [0, 3, 3, 3, 2, 2]
-    """
-    try:
-        entries = convert(schedule, Annotated[list[tuple[int, int, int]], Meta(min_length=1)])
-    except ValidationError:
-        expected = "entries of [first batch size, last batch size, draft length], at least one"
-        raise InputError("table", schedule, expected) from None
-    before = [0, 0, 0]
-    for entry in map(list, sorted(entries)):
-        first, last, length = entry
-        if first > last or length < 0:
-            raise InputError("table", entry, "a range that is not reversed, and no length below 0")
-        if first != 1 and before[1] == 0:
-            raise InputError("table", entry, "ranges of which the first starts at 1")
-        if first <= before[1]:
-            raise InputError("table", entry, f"no overlap: another range holds {first} too")
-        before = entry
-    firsts, _, lengths = zip(*sorted(entries), strict=True)
-    which = np.searchsorted(firsts, np.arange(max_batch_size + 1), side="right")
-    found: list[int] = np.array([0, *lengths])[which].tolist()
-    return found

@@ -1,0 +1,269 @@
+"""Launch commands of engines as people paste them, and the files that they name, as flags."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.files import parsed_json, toml_tables
+from specmodel.core.base.records import read_text
+from specmodel.core.cost.where import literal
+
+TABLE: dict[str, Any] = toml_tables(Path(__file__).parent / "data/launch_flags.toml")
+MEANS = {flag: name for name, flags in TABLE["means"].items() for flag in flags.split()}
+"""What flags mean, by their names with underscores."""
+_KINDS = ("switches", "lists", "values", "keys")
+_WITH_KEYS = {
+    flag.partition(".")[0]
+    for flag in (*MEANS, *(flag for row in TABLE["told"] for flag in row["flags"].split()))
+    if "." in flag
+}
+_FLAG = re.compile(r"--?(?!(?:inf|nan)\b)[A-Za-z]")
+_HERE = re.compile(
+    r"(?:>\s*(\S+)\s*)?<<-?\s*['\"]?(\w+)['\"]?(?:\s*>\s*(\S+))?[^\n]*\n(.*?)\n\s*\2\b", re.DOTALL
+)
+"""A file that a script writes: its name before or after, and what it holds."""
+
+
+def flags_for(argument: str) -> list[str]:
+    """Return the flags that may have filled in an argument, as they are typed."""
+    names = TABLE["fills"].get(argument, argument).split()
+    flags = [
+        flag.partition(".")[0].replace("_", "-") for flag, name in MEANS.items() if name in names
+    ]
+    return [f"{hyphens}{flag}" for flag in flags for hyphens in ("--", "-")]
+
+
+class Flag(NamedTuple):
+    """A flag as it was typed, and its value: text, or what JSON and YAML have."""
+
+    typed: str
+    value: Any
+
+
+Flags = dict[str, Flag]
+
+
+class Engine(NamedTuple):
+    """An engine's command: how it starts, words beside the model's, and the kinds of its flags."""
+
+    start: re.Pattern[str]
+    beside: tuple[str, ...]
+    kinds: Mapping[str, str]
+
+    def known(self, word: str) -> tuple[str, str]:
+        """Return the name and kind of a flag, which may be cut short; "" is an unknown one's."""
+        name = word.lstrip("-").replace("-", "_").lower()
+        if level := re.fullmatch(r"-O\.?(\d)", word):
+            return "optimization_level", f"={level[1]}"
+        first, dot, rest = name.partition(".")
+        if dot:
+            first = TABLE["short"].get(first, first)
+            return f"{first}.{rest}", "values" if first in _WITH_KEYS else ""
+        if self.kinds.get(name.removeprefix("no_")) == "switches" and name not in self.kinds:
+            return name.removeprefix("no_"), "=false"
+        longer = [each for each in self.kinds if each.startswith(name) and len(name) > 2]
+        if name not in self.kinds and len(longer) == 1:
+            name = longer[0]
+        return TABLE["short"].get(name, name), self.kinds.get(name, "")
+
+
+@cache
+def engines() -> dict[str, Engine]:
+    """Return the engines whose launch commands are read, by name."""
+    return {
+        name: Engine(
+            start=re.compile(row["start"]),
+            beside=(*row["beside"].split(),),
+            kinds={flag: kind for kind in _KINDS for flag in row.get(kind, "").split()},
+        )
+        for name, row in TABLE["engines"].items()
+    }
+
+
+def flag_at(word: str, left: deque[str], engine: Engine) -> tuple[str, Flag]:
+    """Return the name of a flag and what it says; take its values away from the words `left`."""
+    typed, has_value, value = word.partition("=")
+    name, kind = engine.known(typed)
+    if has_value or kind.startswith("="):
+        return name, Flag(typed, literal(value if has_value else kind[1:]))
+    if kind == "switches":
+        return name, Flag(typed, True)
+    taken = list[str]()
+    while left and not _FLAG.match(left[0]) and (kind == "lists" or not taken):
+        taken.append(left.popleft())
+    return name, Flag(typed, literal(" ".join(taken)) if taken else True)
+
+
+def typed_flag(word: str, left: deque[str]) -> tuple[str, Flag] | None:
+    """Return the flag of an engine that a word is, by its whole name, and what it says."""
+    typed = word.partition("=")[0]
+    for engine in engines().values():
+        name, kind = engine.known(typed)
+        is_whole = kind.startswith("=") or len(name) <= len(typed.lstrip("-")) or len(typed) < 5
+        if kind not in ("", "keys") and len(typed) > 2 and is_whole:
+            return flag_at(word, left, engine)
+    return None
+
+
+def engine_of(flags: Flags) -> str:
+    """Return the first engine that has all these flags."""
+    firsts = {name.partition(".")[0] for name in flags}
+    for name, engine in engines().items():
+        if all(engine.kinds.get(first, "keys") != "keys" for first in firsts):
+            return name
+    typed = [flag.typed for flag in flags.values()]
+    raise InputError(typed[0], ", ".join(typed), f"flags of one engine: {', '.join(engines())}")
+
+
+def launch_line(argument: str, text: str) -> tuple[str, Flags]:
+    """Return the engine and the flags of a launch command, which a file may hold.
+
+    The model is a flag too. Before the command may stand variables and other programs; what a
+    script sets and writes is read where the command names it.
+    """
+    source = read_text(Path(text), argument, "text") if os.path.isfile(text) else text  # noqa: PTH113
+    files = {(before or after): body for before, _, after, body in _HERE.findall(source)}
+    try:
+        commands = list(_commands(_HERE.sub("\n", source)))
+    except ValueError as error:
+        raise InputError(argument, text, f"a command whose quotes are closed ({error})") from None
+    for command in commands:
+        for place, pair in enumerate(zip(command, [*command[1:], ""], strict=True)):
+            for name, engine in engines().items():
+                if engine.start.fullmatch(" ".join(pair)):
+                    return name, _flags(name, deque(command[place + 1 :]), files)
+    for inner in (word for command in commands for word in command if " " in word):
+        with suppress(InputError):
+            return launch_line(argument, inner)
+    expected = "a command that starts vLLM, SGLang, TensorRT-LLM or llama.cpp, such as vllm serve"
+    raise InputError(argument, text, f"{expected} MODEL, or a file with it")
+
+
+def _commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of each command of a script, with its variables filled in."""
+    text = re.sub(r"(?m)^\s*#.*\n?|[ \t]#[^'\"\n]*$", "", text)
+    told = dict(re.findall(r"(?m)^\s*(?:export\s+)?(\w+)=(\S+)$", text))
+    text = re.sub(r"\$\([^()]*\)", lambda at: shlex.quote(at[0]), text.rstrip("\\ \n"))
+    filled = re.sub(
+        r"\$(?:(\w+)|\{(\w+)(?::-([^}]*))?\})",
+        lambda at: str(told.get(at[1] or at[2], at[3] or at[0])).strip("'\""),
+        text,
+    )
+    whole = re.sub(r"\s*\\+[ \t]*\n|[ \t]*\n\s*(?=--?[A-Za-z])", " ", filled)
+    lexer = shlex.shlex(whole, posix=True, punctuation_chars="\n;&|")
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    words = list[str]()
+    for word in [*lexer, ";"]:
+        if not word.strip("\n;&|") or re.match(r"\d?>", word):
+            if words:
+                yield words
+            words = []
+        else:
+            words.append(word)
+
+
+def _flags(name: str, left: deque[str], files: Mapping[str, str]) -> Flags:
+    """Return the flags of an engine's command, with those in its files and the model."""
+    engine, flags, others = engines()[name], Flags(), list[str]()
+    while left:
+        word = left.popleft()
+        if _FLAG.match(word):
+            flags.update([flag_at(word, left, engine)])
+        elif word not in engine.beside:
+            others.append(word)
+    if others and not any(MEANS.get(flag) == "target" for flag in flags):
+        flags["model"] = Flag("model", others[0])
+    return whole(name, flags, files)
+
+
+def whole(name: str, flags: Flags, files: Mapping[str, str] = MappingProxyType({})) -> Flags:
+    """Return flags with those of the YAML that they name, and with the keys of their JSON.
+
+    TensorRT-LLM goes by its file rather than by a flag, others by the flag.
+    """
+    known = {Path(file).name: body for file, body in files.items()}
+    for key in [key for key in flags if MEANS.get(key) == "options_file"]:
+        typed, path = flags.pop(key)
+        text = known.get(Path(path).name) or read_text(Path(path), typed, "YAML")
+        told = {key.replace("-", "_"): Flag(key, value) for key, value in _yaml(text).items()}
+        flags = flags | told if name == "tensorrt-llm" else told | flags
+    return dict(pair for key, flag in flags.items() for pair in _keys(key, flag))
+
+
+def _keys(name: str, flag: Flag) -> Iterable[tuple[str, Flag]]:
+    """Return a flag, or those of the keys of its JSON, which --speculative-config always has."""
+    is_draft, value = name == "speculative_config", flag.value
+    is_json = isinstance(value, Mapping) or str(value).lstrip().startswith("{")
+    if value is None or name not in _WITH_KEYS or not (is_draft or is_json):
+        return [(name, flag)]
+    told = object_of(flag, '{"method": "mtp", "num_speculative_tokens": 3}')
+    if not isinstance(told, Mapping) or not (told or not is_draft):
+        such = TABLE["without"]["vllm"] if told == {} else 'an object, such as {"method": "mtp"}'
+        raise InputError(flag.typed, value, such)
+    return [
+        (f"{name}.{key.replace('-', '_')}", Flag(f"{flag.typed} {key.replace('-', '_')}", inner))
+        for key, inner in told.items()
+    ]
+
+
+def object_of(flag: Flag, such: str) -> Any:
+    """Return the value of a flag that is JSON, a file with it, or what it has already."""
+    text = flag.value
+    if not isinstance(text, str):
+        return text
+    if not text.lstrip().startswith(("{", "[", '"')):
+        text = read_text(Path(text), flag.typed, "JSON")
+    try:
+        return parsed_json(text)
+    except ValueError as error:
+        expected = f"well-formed JSON such as {such} ({error})"
+        raise InputError(flag.typed, flag.value, expected) from None
+
+
+def _yaml(text: str) -> dict[str, Any]:
+    """Return the keys of YAML that has maps, lists of values, and JSON in place of them."""
+    root: dict[Any, Any] = {}
+    stack: list[tuple[int, dict[Any, Any]]] = [(-1, root)]
+    for line in re.sub(r"(?m)(^|\s)#.*$|^---.*$", "", text).splitlines():
+        body = line.strip()
+        indent = len(line) - len(line.lstrip()) + body.startswith("- ")
+        while body and stack[-1][0] >= indent:
+            stack.pop()
+        inside = stack[-1][1]
+        key, has_key, value = body.partition(":")
+        if body.startswith("- "):
+            inside[len(inside)] = _value(body[2:])
+        elif has_key and value.strip():
+            inside[key] = _value(value)
+        elif has_key:
+            inside[key] = {}
+            stack.append((indent, inside[key]))
+    return {key: _listed(value) for key, value in root.items()}
+
+
+def _listed(value: Any) -> Any:
+    """Return a map of YAML, or the list that it was."""
+    if not isinstance(value, dict):
+        return value
+    inner = {key: _listed(each) for key, each in value.items()}
+    return [*inner.values()] if inner and all(isinstance(key, int) for key in inner) else inner
+
+
+def _value(text: str) -> Any:
+    """Return a value of YAML: as JSON if it is, in which words need no quotes; else as text."""
+    word = r'(?<![\w."-])(?!(?:true|false|null)\b)([A-Za-z_./][\w./-]*|\d+(?=\s*:))(?!")'
+    for such in (text, re.sub(word, r'"\1"', text)):
+        with suppress(ValueError):
+            return json.loads(such)
+    return text.strip().strip("'\"")
