@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -196,7 +195,8 @@ def whole(name: str, flags: Flags, files: Mapping[str, str] = MappingProxyType({
     for key in [key for key in flags if MEANS.get(key) == "options_file"]:
         typed, path = flags.pop(key)
         text = known.get(Path(path).name) or read_text(Path(path), typed, "YAML")
-        told = {key.replace("-", "_"): Flag(key, value) for key, value in _yaml(text).items()}
+        options = _yaml(text, typed).items()
+        told = {key.replace("-", "_"): Flag(key, value) for key, value in options}
         flags = flags | told if name == "tensorrt-llm" else told | flags
     return dict(pair for key, flag in flags.items() for pair in _keys(key, flag))
 
@@ -231,39 +231,15 @@ def object_of(flag: Flag, such: str) -> Any:
         raise InputError(flag.typed, flag.value, expected) from None
 
 
-def _yaml(text: str) -> dict[str, Any]:
-    """Return the keys of YAML that has maps, lists of values, and JSON in place of them."""
-    root: dict[Any, Any] = {}
-    stack: list[tuple[int, dict[Any, Any]]] = [(-1, root)]
-    for line in re.sub(r"(?m)(^|\s)#.*$|^---.*$", "", text).splitlines():
-        body = line.strip()
-        indent = len(line) - len(line.lstrip()) + body.startswith("- ")
-        while body and stack[-1][0] >= indent:
-            stack.pop()
-        inside = stack[-1][1]
-        key, has_key, value = body.partition(":")
-        if body.startswith("- "):
-            inside[len(inside)] = _value(body[2:])
-        elif has_key and value.strip():
-            inside[key] = _value(value)
-        elif has_key:
-            inside[key] = {}
-            stack.append((indent, inside[key]))
-    return {key: _listed(value) for key, value in root.items()}
+def _yaml(text: str, argument: str) -> dict[str, Any]:
+    """Return the keys of an object in YAML."""
+    import yaml  # slow to import
 
-
-def _listed(value: Any) -> Any:
-    """Return a map of YAML, or the list that it was."""
-    if not isinstance(value, dict):
-        return value
-    inner = {key: _listed(each) for key, each in value.items()}
-    return [*inner.values()] if inner and all(isinstance(key, int) for key in inner) else inner
-
-
-def _value(text: str) -> Any:
-    """Return a value of YAML: as JSON if it is, in which words need no quotes; else as text."""
-    word = r'(?<![\w."-])(?!(?:true|false|null)\b)([A-Za-z_./][\w./-]*|\d+(?=\s*:))(?!")'
-    for such in (text, re.sub(word, r'"\1"', text)):
-        with suppress(ValueError):
-            return json.loads(such)
-    return text.strip().strip("'\"")
+    try:
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        expected = f"well-formed YAML ({' '.join(str(error).split())})"
+        raise InputError(argument, text[:200], expected) from None
+    if not isinstance(found, dict):
+        raise InputError(argument, text[:200], "options such as speculative_config, with values")
+    return {str(key): value for key, value in found.items()}
