@@ -120,8 +120,10 @@ def _is_result(path: str) -> bool:
     """Return whether a file is a benchmark's result: JSON, or a table by its name."""
     check_readable(Path(path), "file", "text")
     with refusing(path, "file", "a readable text file"), Path(path).open("rb") as file:
-        start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
+        start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
     is_json = start.startswith(b"{") or (start[:1] == b"[" and start[1:].lstrip()[:1] in b"{")
+    if is_json and b'"specDecodingStats"' in start:  # of iterations, whose sums tell more
+        return False
     return is_json or Path(path).suffix in (".csv", ".parquet")  # logs begin with [2026-...
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from statistics import NormalDist
@@ -13,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from specmodel.calibrate.fit.measured.aliases import shipped_model
+from specmodel.calibrate.fit.measured.aliases import shipped_gpu, shipped_model
 from specmodel.calibrate.fit.measured.tables import DEFAULT_CONTEXT, Served
 from specmodel.calibrate.measure.arguments import acceptance_arguments
 from specmodel.core.base.errors import InputError
@@ -67,6 +68,13 @@ class Run(Struct, frozen=True, kw_only=True):
         [-].
     num_gpus
         GPUs that the server said it ran on; None if the file does not say [-].
+    hardware, layout
+        The GPU, and degrees of parallelism by name, as the file names them; empty if it does not.
+    context_length
+        KV entries of a sequence, of steps that were timed without prompts of other requests; None
+        where the lengths of requests tell it [token].
+    assumed
+        What was assumed of the drafts; empty if nothing was.
     tokens_per_event
         Tokens that one event of a stream brought, which is about `tokens_per_step` where a file
         does not say what it drafted; 1 where events are not timed [token].
@@ -90,6 +98,10 @@ class Run(Struct, frozen=True, kw_only=True):
     noise: float = 0.0
     acceptance_by_position: tuple[float, ...] = ()
     num_gpus: int | None = None
+    hardware: str = ""
+    layout: tuple[tuple[str, int], ...] = ()
+    context_length: float | None = None
+    assumed: str = ""
     tokens_per_event: float = 1.0
 
     def __post_init__(self) -> None:
@@ -215,14 +227,44 @@ def mean_range(count: float) -> float:
     return float(np.trapezoid(1.0 - below**count - (1.0 - below) ** count, x))
 
 
-def need_plain(runs: Sequence[Run]) -> None:
-    """Refuse runs that are all step times with speculation: nothing is to compare them with."""
-    speculative = [run for run in runs if run.is_speculative]
-    timed = [run for run in speculative if run.quantity == "step_time"]
-    if timed and len(timed) == len(runs):
-        value = f"{len(timed)} with speculation and none without ({timed[0].source})"
-        expected = "a plain run as well: the same benchmark of the server without speculation"
-        raise InputError("benchmarks", value, expected)
+def placed(
+    runs: Sequence[Run], typed: Mapping[str, Any]
+) -> tuple[tuple[Run, ...], dict[str, Any], str]:
+    """Return the runs of one place, what they tell of it, and how many others were left out.
+
+    Files that name their GPUs, as InferenceX's rows do, may have runs of many models and places: of
+    these, runs are taken of what was typed. What was typed otherwise must be what the files tell.
+    """
+    target = shipped_name(str(typed.get("target") or ""))
+    kept = [run for run in runs if not run.hardware or shipped_name(run.model) in ("", target)]
+    kept = kept if target and kept else list(runs)
+    told: dict[str, Any] = {}
+    for name in ("hardware", "num_gpus", *dict(kept[0].layout)):
+        values = {_told(run, name) for run in kept} - {None}
+        value, is_many = typed.get(name), any(run.hardware for run in kept)
+        if value is not None and values and (is_many or len(values) == 1):
+            kept = [run for run in kept if _told(run, name) in (None, value)]
+        if not kept or (value is None and is_many and len(values) > 1):
+            of = " or ".join(sorted(map(str, values)))
+            shown = f"{value} GPUs" if value and name == "num_gpus" else value
+            argument = "hardware" if name == "num_gpus" else name
+            raise InputError(argument, shown, f"{of}, on which the server of these files ran")
+        told |= {name: values.pop()} if value is None and len(values) == 1 else {}
+    out = len(runs) - len(kept)
+    return tuple(kept), told, f"{out} of {len(runs)} runs are of others and left out" if out else ""
+
+
+def _told(run: Run, name: str) -> Any:
+    """Return what a run's file tells of where it ran, None for nothing."""
+    if name == "hardware":
+        with suppress(InputError):
+            return shipped_gpu(run.hardware.partition("-")[0]) if run.hardware else None
+        return None
+    return run.num_gpus if name == "num_gpus" else dict(run.layout).get(name)
+
+
+ALONE = "no run without speculation: what it gains is as uncertain as before, and so is drafting"
+"""What is to be said of runs that all speculate."""
 
 
 def named_model(runs: Sequence[Run]) -> str:
@@ -273,14 +315,17 @@ def served_runs(runs: Sequence[Run], deployment: Mapping[str, Any]) -> list[Serv
     `deployment` is what ran, as `cost.deploying.resolve` takes it, with the KV entries of a
     sequence as context_length if the prompts and outputs of runs do not tell.
     """
-    return [_served(run, deployment) for run in runs]
+    rows = [_served(run, deployment) for run in runs]
+    if all(run.is_speculative and run.quantity == "step_time" for run in runs):
+        rows[:1] = [replace(row, notes=(*row.notes, ALONE)) for row in rows[:1]]
+    return rows
 
 
 def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
     if run.draft_length is None or run.verify_tokens is None:
         expected = f"that of {run.source}, whose file does not tell it"
         raise InputError("draft_length", None, expected)
-    context = deployment.get("context_length")
+    context = deployment.get("context_length") or run.context_length
     points: dict[str, float] = {
         "batch_size": run.batch_size,
         "draft_length": run.draft_length,
@@ -303,7 +348,7 @@ def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
         quantity=run.quantity,
         measured=run.value,
         noise=run.noise,
-        notes=(run.draft_note,) if run.may_draft else (),
+        notes=tuple(filter(None, (run.draft_note if run.may_draft else "", run.assumed))),
     )
 
 
