@@ -39,7 +39,7 @@ _FIGURE = re.compile(
 """What may be a name, and a number or several where they follow as in a line, a table or JSON."""
 _GROUPS, _EMPTY = re.Match.groups, re.compile(r"(?m)^[^0-9:=|│┃\n]*\n")
 """What a match has, and lines without a figure, which are skipped at once."""
-_IN_TABLES = re.compile(r"(?m)^ *[|│┃]")
+_IN_TABLES = re.compile(r"(?m)^ *[|│┃║]")
 _TOTAL = re.compile(r"(?:statistics +(?=\S+: )|\[(?=MTP Stats))(\S+) .*")
 """What llama.cpp counted of one drafter, or ATOM of all, over all requests."""
 

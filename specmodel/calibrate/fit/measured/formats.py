@@ -233,12 +233,8 @@ def _seen(row: Cells, decoding: float, asked: float | None, completed: float | N
 
 def _place(row: Cells) -> dict[str, Any]:
     """Return the GPUs of a server, and its degrees of parallelism where a record tells them."""
-    names = ("pipeline", "expert", "data")
-    told: list[Any] = [row.values.get(name) for name in names]
-    tensor, (pipeline, expert, data) = (
-        row.values.get("tensor"),
-        (1 if n is None else n for n in told),
-    )
+    told: list[Any] = [row.values.get(name) for name in ("tensor", "pipeline", "expert", "data")]
+    tensor, pipeline, expert, data = (n or 1 if i else n for i, n in enumerate(told))
     if not all(type(n) is int and 0 < n < _MOST_GPUS for n in (tensor, pipeline, expert, data)):
         return {}
     is_shared = str(row.values.get("attention_data")).lower() == "true"

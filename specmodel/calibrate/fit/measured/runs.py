@@ -174,6 +174,7 @@ class Run(Struct, frozen=True, kw_only=True):
             draft_length=draft_length,
             topk=topk,
             verify_tokens=verified,
+            assumed="",
         )
 
 
