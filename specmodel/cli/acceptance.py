@@ -49,11 +49,12 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
        share that had one follows from the tokens that it emitted, counted too.
     2. Results of benchmarks have it: of vllm bench serve --save-result (from vLLM
        0.14 on) and SGLang's bench_serving --output-file; of GuideLLM and AIPerf
-       where vLLM serves with --per-request-spec-decode-metrics summary:
+       where vLLM serves with --per-request-spec-decode-metrics summary; of
+       trtllm-bench, evalscope, and InferenceX's rows that tell tokens per step:
          specmodel acceptance ./eagle3.json
        Beside what is predicted, specmodel fit engine shows these runs.
     3. Logs tell it: "SpecDecoding metrics" of vLLM, "accept len" of SGLang, lines
-       of llama.cpp, "MTP Stats" of ATOM, statistics of TensorRT-LLM. Lines of
+       of llama.cpp, "MTP Stats" of ATOM, iterations of TensorRT-LLM. Lines of
        them, which are averaged, the table that a benchmark printed, answers of
        a server that tell its drafts, or SGLang's /metrics:
          grep -E "throughput|SpecDecoding" server.log | specmodel acceptance -

@@ -85,7 +85,8 @@ def engine(
     """Fit an engine to benchmarks of your own server: one plain and one speculative run do.
 
     Files are what `vllm bench serve --save-result`, SGLang's `bench_serving --output-file`,
-    GuideLLM or AIPerf writes (docs/measuring.md), or CSV with any of tpot_ms, step_ms, tokens_per_s
+    GuideLLM, AIPerf, trtllm-bench, evalscope or llama-bench writes, rows of InferenceX
+    (docs/measuring.md has all), or CSV with any of tpot_ms, step_ms, tokens_per_s
     (also with base_ and spec_ in front) or speedup, and tokens_per_step, draft_length, topk,
     verify_tokens, concurrency, prompt_length, output_length. A shipped profile is moved as far as
     these runs tell; what they leave open stays as uncertain as it was, and `predict --interval`
