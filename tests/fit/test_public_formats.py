@@ -110,10 +110,11 @@ def test_rows_are_taken_of_the_place_that_is_typed():
 
 def test_attention_of_a_row_may_be_data_parallel(file):
     (run,) = public("flat_offline.json")
-    assert dict(run.layout) == {"tensor_parallel": 1, "data_parallel": 8, "expert_parallel": 8}
-    assert (run.model, run.hardware, run.num_gpus) == ("deepseek-v4-pro", "b300", 8)
+    degrees = {"tensor_parallel": 1, "data_parallel": 8, "expert_parallel": 8}
+    assert dict(run.place) == {"hardware": "b300", "num_gpus": 8} | degrees
+    assert run.model == "deepseek-v4-pro"
     (run,) = read_benchmarks([file([flat(decode_dp_attention="false")])])
-    assert dict(run.layout) == {"tensor_parallel": 8, "data_parallel": 1, "expert_parallel": 8}
+    assert dict(run.place)["tensor_parallel"] == dict(run.place)["expert_parallel"] == 8
 
 
 @cases("tokens length", (3.507, 3), (1.71, 1), (2.0, 1), (2.001, 2), (1.0, 1), (5.9, 5))
@@ -134,7 +135,7 @@ def test_prompts_are_carried_unless_the_rate_has_none(file):
 def test_what_trtllm_bench_tells_of_drafts():
     (run,) = public("trtllm_bench_mtp.json")
     assert (run.draft_length, run.num_gpus, run.version) == (3, 8, "1.2")
-    assert dict(run.layout)["expert_parallel"] == 8
+    assert dict(run.place)["expert_parallel"] == 8
 
 
 @cases(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from math import ceil
 from pathlib import Path
 from statistics import fmean
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from specmodel.calibrate.fit.measured.aliases import shipped_gpu
 from specmodel.calibrate.fit.measured.records import (
     EXPECTED,
     Cells,
@@ -156,7 +158,7 @@ def _run(row: Cells, source: str) -> Run:
     unit = form.get("milliseconds", 1.0)
     completed, rate, each = map(row.amount, ("completed", "throughput", "per_gpu"))
     is_alone = "is_alone" in form or (each is not None and each == row.number("all_per_gpu"))
-    rate = each * place["num_gpus"] if each and place else rate
+    rate = each * place.get("num_gpus", 1) if each else rate
     prompt, output = (_length(row, kind, completed) for kind in ("prompt", "output"))
     step, tpot = (time and unit * time for time in map(row.amount, ("step", "tpot")))
     if tpot and form["marks"]:
@@ -169,16 +171,16 @@ def _run(row: Cells, source: str) -> Run:
     timed = _timed(row, seconds, decoding, own["tokens_per_step"], is_alone)
     at_once = f", {timed['batch_size']:g} at once"
     context = prompt + (output or 0.0) / 2 if is_alone and prompt is not None else None
-    named: dict[str, Any] = {name: row.text(name) for name in ("engine", "version", "hardware")}
+    named: dict[str, Any] = {name: row.text(name) for name in ("engine", "version")}
     if not is_alone:
         named |= {"prompt_length": prompt, "output_length": output}
     return Run(
         **own,
-        **place,
         **timed,
         **named,
         source=_PLACE.sub(at_once, source) if form.get("is_mean") else source,
         model=form.get("called", {}).get(name := row.text("model"), name),
+        place=tuple(place.items()),
         context_length=context,
         noise=_noise(row),
         tokens_per_event=event,
@@ -233,17 +235,20 @@ def _seen(row: Cells, decoding: float, asked: float | None, completed: float | N
 
 def _place(row: Cells) -> dict[str, Any]:
     """Return the GPUs of a server, and its degrees of parallelism where a record tells them."""
+    place = dict[str, Any]()
+    with suppress(InputError):
+        name = row.text("hardware").partition("-")[0]
+        place |= {"hardware": shipped_gpu(name)} if name else {}
     told: list[Any] = [row.values.get(name) for name in ("tensor", "pipeline", "expert", "data")]
     tensor, pipeline, expert, data = (n or 1 if i else n for i, n in enumerate(told))
     if not all(type(n) is int and 0 < n < _MOST_GPUS for n in (tensor, pipeline, expert, data)):
-        return {}
+        return place
     is_shared = str(row.values.get("attention_data")).lower() == "true"
-    gpus = tensor * pipeline * (1 if is_shared else data)
-    if pipeline > 1 or (data > 1 and not is_shared):
-        return {"num_gpus": gpus}
-    replicas = gpus if is_shared and told[-1] is None else data
-    degrees = (max(gpus // replicas, 1), replicas, expert)
-    return {"num_gpus": gpus, "layout": tuple(zip(GPU_DEGREES, degrees, strict=True))}
+    place["num_gpus"] = gpus = tensor * pipeline * (1 if is_shared else data)
+    if pipeline == 1 and (data == 1 or is_shared):
+        replicas = gpus if is_shared and told[-1] is None else data
+        place |= zip(GPU_DEGREES, (max(gpus // replicas, 1), replicas, expert), strict=True)
+    return place
 
 
 def _noise(row: Cells) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from statistics import NormalDist
@@ -14,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from specmodel.calibrate.fit.measured.aliases import shipped_gpu, shipped_model
+from specmodel.calibrate.fit.measured.aliases import shipped_model
 from specmodel.calibrate.fit.measured.tables import DEFAULT_CONTEXT, Served
 from specmodel.calibrate.measure.arguments import acceptance_arguments
 from specmodel.core.base.errors import InputError
@@ -66,10 +65,9 @@ class Run(Struct, frozen=True, kw_only=True):
     acceptance_by_position
         P(token accepted, all before it were) of positions 1, 2, ...; empty if the file does not say
         [-].
-    num_gpus
-        GPUs that the server said it ran on; None if the file does not say [-].
-    hardware, layout
-        The GPU, and degrees of parallelism by name, as the file names them; empty if it does not.
+    place
+        Names and values of what the file tells of where it ran: hardware, as profiles call it,
+        num_gpus, and degrees of parallelism [-].
     context_length
         KV entries of a sequence, of steps that were timed without prompts of other requests; None
         where the lengths of requests tell it [token].
@@ -97,9 +95,7 @@ class Run(Struct, frozen=True, kw_only=True):
     output_length: float | None = None
     noise: float = 0.0
     acceptance_by_position: tuple[float, ...] = ()
-    num_gpus: int | None = None
-    hardware: str = ""
-    layout: tuple[tuple[str, int], ...] = ()
+    place: tuple[tuple[str, Any], ...] = ()
     context_length: float | None = None
     assumed: str = ""
     tokens_per_event: float = 1.0
@@ -127,6 +123,11 @@ class Run(Struct, frozen=True, kw_only=True):
             bounds = "from 1 to draft_length + 1" + (f" = {most:g}" if length is not None else "")
             expected = f"tokens per request and step, accepted and one more: {bounds}"
             raise InputError(f"{self.source} tokens_per_step", self.tokens_per_step, expected)
+
+    @property
+    def num_gpus(self) -> int | None:
+        """GPUs that the server said it ran on; None if the file does not say [-]."""
+        return dict(self.place).get("num_gpus")
 
     @property
     def is_speculative(self) -> bool:
@@ -236,32 +237,23 @@ def placed(
     Files that name their GPUs, as InferenceX's rows do, may have runs of many models and places: of
     these, runs are taken of what was typed. What was typed otherwise must be what the files tell.
     """
-    target = shipped_name(str(typed.get("target") or ""))
-    kept = [run for run in runs if not run.hardware or shipped_name(run.model) in ("", target)]
-    kept = kept if target and kept else list(runs)
-    told: dict[str, Any] = {}
-    for name in ("hardware", "num_gpus", *dict(kept[0].layout)):
-        values = {_told(run, name) for run in kept} - {None}
-        value, is_many = typed.get(name), any(run.hardware for run in kept)
-        if value is not None and values and (is_many or len(values) == 1):
-            kept = [run for run in kept if _told(run, name) in (None, value)]
-        if not kept or (value is None and is_many and len(values) > 1):
+    target, told = shipped_name(str(typed.get("target") or "")), dict[str, Any]()
+    kept = [run for run in runs if shipped_name(run.model) in ("", target)]
+    is_list = any("hardware" in dict(run.place) for run in runs)
+    kept = kept if is_list and target and kept else list(runs)
+    for name, _ in kept[0].place:
+        values = {dict(run.place).get(name) for run in kept} - {None}
+        value, is_one = typed.get(name), len(values) == 1
+        if value is not None and (is_list or is_one):
+            kept = [run for run in kept if dict(run.place).get(name) in (None, value)]
+        if not kept or (value is None and is_list and not is_one):
             of = " or ".join(sorted(map(str, values)))
-            shown = f"{value} GPUs" if value and name == "num_gpus" else value
-            argument = "hardware" if name == "num_gpus" else name
+            argument, unit = ("hardware", " GPUs") if name == "num_gpus" else (name, "")
+            shown = f"{value}{unit}" if unit and value else value
             raise InputError(argument, shown, f"{of}, on which the server of these files ran")
-        told |= {name: values.pop()} if value is None and len(values) == 1 else {}
+        told |= {name: values.pop()} if value is None and is_one else {}
     out = len(runs) - len(kept)
     return tuple(kept), told, f"{out} of {len(runs)} runs are of others and left out" if out else ""
-
-
-def _told(run: Run, name: str) -> Any:
-    """Return what a run's file tells of where it ran, None for nothing."""
-    if name == "hardware":
-        with suppress(InputError):
-            return shipped_gpu(run.hardware.partition("-")[0]) if run.hardware else None
-        return None
-    return run.num_gpus if name == "num_gpus" else dict(run.layout).get(name)
 
 
 ALONE = "no run without speculation: what it gains is as uncertain as before, and so is drafting"
