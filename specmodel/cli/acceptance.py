@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from itertools import chain
 from pathlib import Path
 
@@ -95,6 +95,8 @@ def _of_text(file: str, later: str | None, model: str | None) -> Answer:
         if tables := measure.lengths_by_table(text, where):
             refuse_given({"model": model}, ["model"], "none, as all tables are shown")
             return accepted.of_lengths(tables)
+        if file != "-" and _has_times(file):
+            return _of_benchmarks([file])
         raise InputError("file", file, _KNOWN)
     if more:
         raise InputError("file", file, "a scrape of at most 4 MB")
@@ -128,6 +130,15 @@ def _is_result(path: str) -> bool:
     return is_json or Path(path).suffix in (".csv", ".parquet")  # logs begin with [2026-...
 
 
+def _has_times(path: str) -> bool:
+    """Return whether a text is a benchmark's table."""
+    from specmodel.calibrate.fit.measured import read_benchmarks
+
+    with suppress(InputError):
+        return bool(read_benchmarks([path]))
+    return False
+
+
 def _of_benchmarks(paths: Sequence[str]) -> Answer:
     """Return the acceptance of the runs in result files that drafted."""
     from specmodel.calibrate.fit.measured import read_benchmarks
@@ -136,7 +147,7 @@ def _of_benchmarks(paths: Sequence[str]) -> Answer:
     drafted = [run for run in runs if run.is_speculative]
     if not drafted:
         untold = [run.draft_note for run in runs if run.may_draft]
-        expected = "a run that counts drafts: of vLLM 0.14 or newer, of SGLang, or of GuideLLM or"
-        expected += " AIPerf with vLLM's --per-request-spec-decode-metrics"
+        expected = "a run that counts drafts: of vLLM 0.14 or newer, of SGLang, trtllm-bench, or of"
+        expected += " GuideLLM or AIPerf with vLLM's --per-request-spec-decode-metrics"
         raise InputError("file", ", ".join(paths), "; ".join([expected, *untold[:1]]))
     return accepted.of_benchmarks(drafted)
