@@ -204,7 +204,7 @@ def _profile_of(runs: Sequence[measured.Run], options: dict[str, Any]) -> str:
     try:
         found = {profile_of(*pair)[0] for pair in named} or {DEFAULT_ENGINE}
     except InputError as error:
-        expected = "one that ships (specmodel list engines), as none is of the files' engine"
+        expected = "--engine with a profile that ships (specmodel list engines)"
         raise InputError("engine", error.value, expected) from None
     if len(found) > 1:
         raise InputError("engine", ", ".join(sorted(found)), "one, as these files are of several")

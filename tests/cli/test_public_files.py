@@ -54,7 +54,7 @@ def test_the_last_total_of_atom_counts_and_fit_engine_says_what_it_lacks(
     found = document(f"acceptance {path}")
     assert (found["engine"], found["num_lines"], found["draft_length"]) == ("ATOM", 1, length)
     assert found["tokens_per_step"] == pytest.approx(tokens, abs=0.005)
-    told = f"this tells acceptance alone: specmodel acceptance {path}\n"
+    told = f"this one has acceptance only: specmodel acceptance {path}\n"
     refuse(f"fit engine {path} {WHERE}", told)
 
 
@@ -76,7 +76,7 @@ def test_golden_lengths_are_rates_for_all_lengths(kind, text, document, refuse):
     rows = document(f"acceptance {path}")["rows"]
     assert rows[-1]["tokens_per_step"] == longest
     assert rows[-1]["by_rates"] == pytest.approx(longest, rel=0.01)
-    refuse(f"fit engine {path} {WHERE}", "this tells acceptance alone")
+    refuse(f"fit engine {path} {WHERE}", "this one has acceptance only")
 
 
 @cases(
@@ -169,12 +169,12 @@ def test_fit_engine_fits_what_files_tell(name, where, milliseconds, started, run
 def test_a_row_that_drafts_says_what_is_assumed_and_what_it_lacks(run):
     page = in_one_line(run(f"fit engine {FILES / 'flat_offline.json'} --drafter mtp"))
     assert (
-        "drafts of 3, the least that make 3.507 tokens a step; --draft-length tells others" in page
+        "has no draft length: 3 is assumed, the shortest that gives 3.507 tokens per step" in page
     )
     assert "no run without speculation" in page
     assert "8 x NVIDIA B300 (tensor parallel 1, data parallel 8, expert parallel 8)" in page
     other = run(f"fit engine {FILES / 'flat_offline.json'} --drafter mtp --draft-length 4")
-    assert "the least that make" not in other
+    assert "is assumed" not in in_one_line(other)
 
 
 @cases(
@@ -191,5 +191,8 @@ def test_what_is_typed_must_be_what_the_row_tells(typed, told, refuse):
 
 def test_an_engine_that_does_not_ship_is_named(refuse):
     where = "--target gpt-oss-120b --hardware 8xmi355x"
-    told = ("--engine: got 'atom'; expected one that ships", "specmodel list engines")
+    told = (
+        "--engine: got 'atom'; expected --engine with a profile that ships",
+        "specmodel list engines",
+    )
     refuse(f"fit engine {FILES / 'inferencex_mi355x.json'} {where}", *told)

@@ -98,7 +98,7 @@ def test_rows_are_taken_of_the_place_that_is_typed():
     kept, told, out = placed(runs, typed)
     assert [run.concurrency for run in kept] == [8, 16]
     assert told == {"tensor_parallel": 8, "data_parallel": 1, "expert_parallel": 1}
-    assert out == "2 of 4 runs are of others and left out"
+    assert out == "2 of 4 runs have another model, GPU or layout and are left out"
     refused(
         "hardware: got None; expected 1 or 8, on which", placed, runs, typed | {"num_gpus": None}
     )
@@ -106,6 +106,15 @@ def test_rows_are_taken_of_the_place_that_is_typed():
     refused("hardware: got 'b200'; expected mi355x", placed, runs, typed | {"hardware": "b200"})
     one, _, _ = placed(runs, typed | {"num_gpus": 1})
     assert [run.concurrency for run in one] == [32]
+
+
+def test_files_of_unlike_servers_are_refused_and_own_profiles_of_a_gpu_taken():
+    runs = public("trtllm_bench_mtp.json") + public("trtllm_bench.json")
+    refused("hardware: got '8 GPUs'; expected 1, on which", placed, runs, {"num_gpus": 8})
+    assert placed(runs, {})[1] == {"data_parallel": 1}
+    mine = {"target": "gpt-oss-120b", "hardware": "./mine.toml", "num_gpus": 8}
+    kept, told, _ = placed(public("inferencex_mi355x.json"), mine)
+    assert (len(kept), "hardware" in told) == (2, False)
 
 
 def test_attention_of_a_row_may_be_data_parallel(file):
@@ -121,7 +130,7 @@ def test_attention_of_a_row_may_be_data_parallel(file):
 def test_a_draft_that_a_row_does_not_tell_is_the_shortest_that_will_do(tokens, length, file):
     (run,) = read_benchmarks([file([flat(observed_tokens_per_step=tokens)])])
     assert (run.draft_length, run.verify_tokens) == (length, length + 1)
-    assert "--draft-length tells others" in run.assumed
+    assert "--draft-length sets another" in run.assumed
     assert run.drafting(7).draft_length == 7
 
 
@@ -144,7 +153,7 @@ def test_what_trtllm_bench_tells_of_drafts():
     ([flat(mean_tpot="fast")], "mean_tpot: got 'fast'"),
     ([flat(mean_tpot=9e-6)], r"mean_tpot: got 0\.009\d*; expected milliseconds, not seconds"),
     ([flat(disagg=True)], "no usable row'; expected at least one result; disagg is True"),
-    ([flat(observed_tokens_per_step=None)], "it drafts, and does not tell its tokens per step"),
+    ([flat(observed_tokens_per_step=None)], "a row with speculation has no tokens per step"),
     ([flat(observed_tokens_per_step=0.4)], r"tokens_per_step: got 0\.4; expected tokens per"),
     ([flat(conc="64")], "conc: got '64'; expected requests at once"),
     ([flat(output_tput_per_gpu=None)], "output_tput_per_gpu: got None; expected tokens a second"),

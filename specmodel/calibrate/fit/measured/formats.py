@@ -272,7 +272,7 @@ def _drafting(row: Cells, emitted: float, event: float) -> dict[str, Any]:
     if not drafts and (tokens or 0.0) <= 1.0:
         return {"tokens_per_step": 1.0}
     if tokens is None and row.form.get("is_shortest"):
-        raise _NotTaken("it drafts, and does not tell its tokens per step")
+        raise _NotTaken("a row with speculation has no tokens per step")
     if not tokens or tokens <= 0:
         raise InputError(row.called("tokens_per_step"), tokens, EXPECTED["tokens_per_step"])
     names, assumed = ("draft_length", "topk", "verify_tokens", "steps", "fraction"), ""
@@ -283,8 +283,8 @@ def _drafting(row: Cells, emitted: float, event: float) -> dict[str, Any]:
         length = _whole(row, "fraction", (tokens - 1) / fraction)
     elif row.form.get("is_shortest"):
         length = max(ceil(tokens - 1 - 1e-6), 1)
-        assumed = f"{row.prefix.strip()}: drafts of {length}, the least that make {tokens:g} tokens"
-        assumed += " a step; --draft-length tells others"
+        assumed = f"{row.prefix.strip()} has no draft length: {length} is assumed, the shortest"
+        assumed += f" that gives {tokens:g} tokens per step; --draft-length sets another"
     if length is None:
         topk = verified = None
     else:

@@ -184,7 +184,7 @@ def _refuse_logs(text: str, path: Path) -> None:
     with suppress(InputError):
         if not (logged_acceptance(text, str(path)) or lengths_by_table(text, str(path))):
             return
-    expected = f"times, and this tells acceptance alone: specmodel acceptance {path}"
+    expected = f"a file with times; this one has acceptance only: specmodel acceptance {path}"
     raise InputError("benchmarks", str(path), expected)
 
 

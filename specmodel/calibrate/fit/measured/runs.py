@@ -18,6 +18,7 @@ from specmodel.calibrate.fit.measured.tables import DEFAULT_CONTEXT, Served
 from specmodel.calibrate.measure.arguments import acceptance_arguments
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.naming import is_id
+from specmodel.core.base.records import is_path
 from specmodel.core.base.units import LARGEST_NUMBER
 from specmodel.core.models.architecture import list_architectures
 from specmodel.core.models.checkpoints import checkpoint
@@ -234,8 +235,8 @@ def placed(
 ) -> tuple[tuple[Run, ...], dict[str, Any], str]:
     """Return the runs of one place, what they tell of it, and how many others were left out.
 
-    Files that name their GPUs, as InferenceX's rows do, may have runs of many models and places: of
-    these, runs are taken of what was typed. What was typed otherwise must be what the files tell.
+    Files that name their GPUs, as InferenceX's rows do, may have runs of many models and places.
+    Runs of the model and the place that were typed are kept. Other files must not contradict it.
     """
     target, told = shipped_name(str(typed.get("target") or "")), dict[str, Any]()
     kept = [run for run in runs if shipped_name(run.model) in ("", target)]
@@ -244,19 +245,25 @@ def placed(
     for name, _ in kept[0].place:
         values = {dict(run.place).get(name) for run in kept} - {None}
         value, is_one = typed.get(name), len(values) == 1
-        if value is not None and (is_list or is_one):
+        if name == "hardware" and value and is_path(value):  # a profile of one's own
+            continue
+        if value is not None and is_list:
             kept = [run for run in kept if dict(run.place).get(name) in (None, value)]
-        if not kept or (value is None and is_list and not is_one):
-            of = " or ".join(sorted(map(str, values)))
+        wrong = values - {value} if value is not None and not is_list else set()
+        if wrong or not kept or (value is None and is_list and not is_one):
+            of = " or ".join(sorted(map(str, wrong or values)))
             argument, unit = ("hardware", " GPUs") if name == "num_gpus" else (name, "")
             shown = f"{value}{unit}" if unit and value else value
             raise InputError(argument, shown, f"{of}, on which the server of these files ran")
         told |= {name: values.pop()} if value is None and is_one else {}
     out = len(runs) - len(kept)
-    return tuple(kept), told, f"{out} of {len(runs)} runs are of others and left out" if out else ""
+    note = f"{out} of {len(runs)} runs have another model, GPU or layout and are left out"
+    return tuple(kept), told, note if out else ""
 
 
-ALONE = "no run without speculation: what it gains is as uncertain as before, and so is drafting"
+ALONE = """\
+no run without speculation: its gain and the time of drafting stay as uncertain as before; add the \
+same benchmark without it"""
 """What is to be said of runs that all speculate."""
 
 
