@@ -16,7 +16,8 @@ import pandas as pd
 from specmodel.calibrate.fit.measured import ServingTable, read_serving
 from specmodel.calibrate.fit.measured.aliases import stack_of
 from specmodel.calibrate.fit.measured.judge import Alike, told_of
-from specmodel.calibrate.fit.measured.tables import Served, check_milliseconds
+from specmodel.calibrate.fit.measured.records import check_milliseconds
+from specmodel.calibrate.fit.measured.tables import Served
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.files import write_text
 from specmodel.core.base.units import FloatArray

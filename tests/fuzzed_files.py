@@ -24,6 +24,11 @@ WHERE = "--target mixtral-8x7b --drafter eagle3 --hardware h200_sxm"
 RATE = "--acceptance-rate 0.7"
 DRAWN = "--requests 3 --output-tokens 40"
 _WORDS = {"where": WHERE, "rate": RATE, "drawn": DRAWN}
+_PUBLIC = (
+    *("flat_offline.json", "trtllm_bench_mtp.json", "aiperf.csv"),
+    *("printed_vllm.txt", "batched_bench.md"),
+)
+"""Results of other tools."""
 _PRINTED = {n: c for c, (n,) in filled("commands.txt", "tables that are damaged", _WORDS)}
 """Tables that commands print."""
 
@@ -43,6 +48,8 @@ def write_files(folder: Path) -> None:
     for name in ("vllm_plain", "vllm_eagle3", "guidellm_eagle3", "aiperf_plain"):
         shutil.copy(_DATA / "benchmarks" / f"{name}.json", folder)
     shutil.copy(_DATA / "benchmarks/sglang.jsonl", folder)
+    for name in _PUBLIC:
+        shutil.copy(_DATA / "benchmarks/public" / name, folder)
     where = shlex.quote(str(folder))
     output_of(f"trace sample code-ngram {DRAWN} --output {where}/trace.jsonl")
     pd.DataFrame({"accepted_tokens": [3, 2, 0, 1]}).to_parquet(folder / "trace.parquet")

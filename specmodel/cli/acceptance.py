@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from itertools import chain
 from pathlib import Path
 
@@ -49,11 +49,12 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
        share that had one follows from the tokens that it emitted, counted too.
     2. Results of benchmarks have it: of vllm bench serve --save-result (from vLLM
        0.14 on) and SGLang's bench_serving --output-file; of GuideLLM and AIPerf
-       where vLLM serves with --per-request-spec-decode-metrics summary:
+       where vLLM serves with --per-request-spec-decode-metrics summary; of
+       trtllm-bench, evalscope, and InferenceX's rows that tell tokens per step:
          specmodel acceptance ./eagle3.json
        Beside what is predicted, specmodel fit engine shows these runs.
     3. Logs tell it: "SpecDecoding metrics" of vLLM, "accept len" of SGLang, lines
-       of llama.cpp, "MTP Stats" of ATOM, statistics of TensorRT-LLM. Lines of
+       of llama.cpp, "MTP Stats" of ATOM, iterations of TensorRT-LLM. Lines of
        them, which are averaged, the table that a benchmark printed, answers of
        a server that tell its drafts, or SGLang's /metrics:
          grep -E "throughput|SpecDecoding" server.log | specmodel acceptance -
@@ -94,6 +95,8 @@ def _of_text(file: str, later: str | None, model: str | None) -> Answer:
         if tables := measure.lengths_by_table(text, where):
             refuse_given({"model": model}, ["model"], "none, as all tables are shown")
             return accepted.of_lengths(tables)
+        if file != "-" and _has_times(file):
+            return _of_benchmarks([file])
         raise InputError("file", file, _KNOWN)
     if more:
         raise InputError("file", file, "a scrape of at most 4 MB")
@@ -120,9 +123,20 @@ def _is_result(path: str) -> bool:
     """Return whether a file is a benchmark's result: JSON, or a table by its name."""
     check_readable(Path(path), "file", "text")
     with refusing(path, "file", "a readable text file"), Path(path).open("rb") as file:
-        start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
+        start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
     is_json = start.startswith(b"{") or (start[:1] == b"[" and start[1:].lstrip()[:1] in b"{")
+    if is_json and b'"specDecodingStats"' in start:  # of iterations, whose sums tell more
+        return False
     return is_json or Path(path).suffix in (".csv", ".parquet")  # logs begin with [2026-...
+
+
+def _has_times(path: str) -> bool:
+    """Return whether a text is a benchmark's table."""
+    from specmodel.calibrate.fit.measured import read_benchmarks
+
+    with suppress(InputError):
+        return bool(read_benchmarks([path]))
+    return False
 
 
 def _of_benchmarks(paths: Sequence[str]) -> Answer:
@@ -133,7 +147,7 @@ def _of_benchmarks(paths: Sequence[str]) -> Answer:
     drafted = [run for run in runs if run.is_speculative]
     if not drafted:
         untold = [run.draft_note for run in runs if run.may_draft]
-        expected = "a run that counts drafts: of vLLM 0.14 or newer, of SGLang, or of GuideLLM or"
-        expected += " AIPerf with vLLM's --per-request-spec-decode-metrics"
+        expected = "a run that counts drafts: of vLLM 0.14 or newer, of SGLang, trtllm-bench, or of"
+        expected += " GuideLLM or AIPerf with vLLM's --per-request-spec-decode-metrics"
         raise InputError("file", ", ".join(paths), "; ".join([expected, *untold[:1]]))
     return accepted.of_benchmarks(drafted)

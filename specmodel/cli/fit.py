@@ -21,7 +21,7 @@ from specmodel.cli.settings import check_free, refuse_inputs
 from specmodel.core import machines
 from specmodel.core.base.errors import InputError, in_one_line, refuse_given
 from specmodel.core.base.files import write_text
-from specmodel.core.base.naming import counted, spellings
+from specmodel.core.base.naming import spellings
 from specmodel.core.base.text import command_lines
 from specmodel.show import fitted, forms
 from specmodel.show.accepted import as_options
@@ -85,7 +85,8 @@ def engine(
     """Fit an engine to benchmarks of your own server: one plain and one speculative run do.
 
     Files are what `vllm bench serve --save-result`, SGLang's `bench_serving --output-file`,
-    GuideLLM or AIPerf writes (docs/measuring.md), or CSV with any of tpot_ms, step_ms, tokens_per_s
+    GuideLLM, AIPerf, trtllm-bench, evalscope or llama-bench writes, rows of InferenceX
+    (docs/measuring.md has all), or CSV with any of tpot_ms, step_ms, tokens_per_s
     (also with base_ and spec_ in front) or speedup, and tokens_per_step, draft_length, topk,
     verify_tokens, concurrency, prompt_length, output_length. A shipped profile is moved as far as
     these runs tell; what they leave open stays as uncertain as it was, and `predict --interval`
@@ -116,7 +117,7 @@ def engine(
         raise InputError("runs", refused.found, expected)
     write_text(output, toml_text(update.profile) + "\n")
     click.echo(f"\nWritten: {output}. To predict other loads of this server:")
-    click.echo(_next_command(runs, output, options["target"], options["num_gpus"]))
+    click.echo(_next_command(runs, output, options))
 
 
 def _read(
@@ -127,27 +128,24 @@ def _read(
     from specmodel.core.cost.where import NO_DRAFTER
 
     refuse_given(options, ["host_speed"], "none: the runs tell it")
-    runs = measured.read_benchmarks(paths)
+    runs, told, out = measured.placed(measured.read_benchmarks(paths), options)
     named = measured.named_model(runs)
     target = named if options["target"] in (None, shipped_name(named)) else options["target"]
+    options = (
+        options | told | {"told": told, "taken": tuple(filter(None, [*options["taken"], out]))}
+    )
     for name, value in (("target", target), ("hardware", options["hardware"])):
         if not value:
             said = f"; their model {runs[0].model} does not ship" if runs[0].model else ""
             raise InputError(name, None, _UNTOLD + (said if name == "target" else ""))
     measured.check_model(runs, target)
-    gpus, typed = {run.num_gpus for run in runs if run.num_gpus}, options["num_gpus"]
-    if typed and gpus - {typed}:
-        expected = f"{(gpus - {typed}).pop()}, on which the server of these files ran"
-        raise InputError("hardware", f"{typed} GPUs", expected)
-    if len(gpus) == 1:
-        options = options | {"num_gpus": gpus.pop()}
     length, width, verified = (options[name] for name in _DRAFTING)
     if length is not None:
         tree = {"topk": width or 1, "verify_tokens": verified}
         counts = any(run.is_speculative for run in runs)
         runs = tuple(
             run.drafting(length, **tree)
-            if run.draft_length is None or (run.may_draft and not counts)
+            if run.draft_length is None or run.assumed or (run.may_draft and not counts)
             else run
             for run in runs
         )
@@ -158,7 +156,6 @@ def _read(
     untold = next((run for run in runs if run.may_draft), None)
     if drafter and untold and len(runs) > 1 and not drafts:
         raise InputError("drafter", drafter, f"--draft-length too: {untold.draft_note}")
-    measured.need_plain(runs)
     return runs, options | {"target": target, "drafter": drafter}
 
 
@@ -204,7 +201,11 @@ def _profile_of(runs: Sequence[measured.Run], options: dict[str, Any]) -> str:
     from specmodel.core.cost.deploying import DEFAULT_ENGINE
 
     named = {(run.engine, options["version"] or run.version) for run in runs if run.engine}
-    found = {profile_of(*pair)[0] for pair in named} or {DEFAULT_ENGINE}
+    try:
+        found = {profile_of(*pair)[0] for pair in named} or {DEFAULT_ENGINE}
+    except InputError as error:
+        expected = "--engine with a profile that ships (specmodel list engines)"
+        raise InputError("engine", error.value, expected) from None
     if len(found) > 1:
         raise InputError("engine", ", ".join(sorted(found)), "one, as these files are of several")
     return found.pop()
@@ -215,16 +216,15 @@ def _named(path: str) -> str:
     return in_one_line(Path(path).name)
 
 
-def _next_command(
-    runs: Sequence[measured.Run], output: str, target: str, num_gpus: int | None
-) -> str:
+def _next_command(runs: Sequence[measured.Run], output: str, options: dict[str, Any]) -> str:
     """Return the command that predicts with an engine, for the place and acceptance of the runs."""
+    from specmodel.core.cost.deploying import DEGREES
     from specmodel.core.cost.where import NO_DRAFTER
 
     context = click.get_current_context()
-    _, gpu = counted(context.params["hardware"])
+    gpu, num_gpus = options["hardware"], options["num_gpus"]
     gpus = quote(f"{num_gpus}x{gpu}" if num_gpus else gpu)
-    model = "-" if context.params["target"] == "-" else target
+    model = "-" if context.params["target"] == "-" else options["target"]
     words = [f"specmodel predict {quote(model)} {gpus}"]
     for parameter in context.command.params:
         name = parameter.name or ""
@@ -233,6 +233,8 @@ def _next_command(
             values = context.params[name]
             for value in values if isinstance(values, tuple) else [values]:
                 words.append(f"{parameter.opts[0]} {quote(str(value))}")
+    degrees = {name: n for name, n in options["told"].items() if name in DEGREES}
+    words += [as_options(degrees)] if max(degrees.values(), default=1) > 1 else []
     words.append(f"--engine {quote(output if '/' in output else f'./{output}')}")
     words += [*_acceptance(runs), *_lengths(runs)]
     return command_lines(words)

@@ -384,7 +384,7 @@ def test_other_units_are_refused(measured: float) -> None:
 
 def test_an_engine_without_a_fit_has_nowhere_to_start() -> None:
     for told, runs, engine in (
-        ("engine: got 'ideal'; expected a profile that was fitted", [row("ideal", 1, 3)], "ideal"),
+        ("engine: got 'ideal'; expected a profile with a host", [row("ideal", 1, 3)], "ideal"),
         ("runs: got '0 runs'", [], "vllm"),
     ):
         refused(told, update_engine, runs, load_engine(engine), date="2026-11-22")

@@ -110,7 +110,7 @@ def test_a_plain_row_is_decoding_under_load_at_mean_lengths(table):
 def test_rows_that_are_not_taken_are_counted_and_named(table):
     odd = [
         *({"mtp": "on"}, {"queued_share": 0.5}, {"model": "no-such-model"}, {"system": "gb7"}),
-        *({"backend": "llama.cpp"}, {"measured_tpot_ms": None}, {"gpus": 3}),
+        *({"backend": "mlx"}, {"measured_tpot_ms": None}, {"gpus": 3}),
     ]
     read = read_serving(table(ROW, *(ROW | change for change in odd), ROW))
     judged, refused = judge_serving(read)

@@ -140,7 +140,8 @@ def update_engine(
         Runs of one or several deployments on one host: times of steps, plain where nothing is
         drafted, and speedups. An InputError if there is none, or none that a fit explains.
     base
-        Where to start: a profile with a fit, whose covariance says how far it may move.
+        Where to start: the covariance of its fit says how far it may move. Without a fit, the speed
+        of the host and the time of the GPU move.
     date, version
         Day of the fit, as 2026-11-21, and version of the engine that was measured; empty if not
         known.
@@ -163,8 +164,8 @@ def update_engine(
     """
     if not rows:
         raise InputError("runs", "0 runs", "at least one plain and one speculative run")
-    if base.fit is None:
-        raise InputError("engine", base.name, "a profile that was fitted, such as vllm or sglang")
+    if not any(getattr(base, name) for name in runs.HOST_SECONDS):
+        raise InputError("engine", base.name, "a profile with a host, such as vllm or sglang")
     rows = [replace(row, deployment={**row.deployment, "engine": base}) for row in rows]
     steps, (names, prior) = runs.measured_steps(rows), _prior(base)
     found = _posterior(rows, steps, base, names, prior)
@@ -271,13 +272,14 @@ def _posterior(
 
 def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
     """Return the parameters that may move, and the covariance of their logarithms."""
-    assert base.fit is not None  # noqa: S101 - checked where it came in
-    kept = [i for i, name in enumerate(base.fit.varied) if getattr(base, name) > 0]
-    names = [base.fit.varied[i] for i in kept]
+    varied, known = (base.fit.varied, base.fit.covariance) if base.fit else ((), ())
+    kept = [i for i, name in enumerate(varied) if getattr(base, name) > 0]
+    names = [varied[i] for i in kept]
     added = [name for name in FACTORS if name not in names]
     spreads = [_SMALL**0.5] * len(kept) + [FACTOR_SPREADS[name] for name in added]
     covariance = np.diag(np.square(spreads))
-    covariance[: len(kept), : len(kept)] += np.array(base.fit.covariance)[np.ix_(kept, kept)]
+    if kept:
+        covariance[: len(kept), : len(kept)] += np.array(known)[np.ix_(kept, kept)]
     return (*names, *added), covariance
 
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from msgspec import Struct
 
 from specmodel.calibrate.measure.arguments import proposal_share, shares_reached
+from specmodel.calibrate.measure.lines import with_tables
 from specmodel.core.algebra.acceptance import conditional_acceptance, mean_tokens_per_step
 from specmodel.core.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.core.base.errors import InputError
@@ -38,8 +39,7 @@ _FIGURE = re.compile(
 """What may be a name, and a number or several where they follow as in a line, a table or JSON."""
 _GROUPS, _EMPTY = re.Match.groups, re.compile(r"(?m)^[^0-9:=|│┃\n]*\n")
 """What a match has, and lines without a figure, which are skipped at once."""
-_TABLE = re.compile(r"(?m)^\|(.+)\| *\n\|[-: |]+\n((?:\|.*\n?)+)")
-"""A table in Markdown: the names of its columns, and its rows."""
+_IN_TABLES = re.compile(r"(?m)^ *[|│┃║]")
 _TOTAL = re.compile(r"(?:statistics +(?=\S+: )|\[(?=MTP Stats))(\S+) .*")
 """What llama.cpp counted of one drafter, or ATOM of all, over all requests."""
 
@@ -182,7 +182,7 @@ def _records(blocks: Iterable[str]) -> Iterator[dict[str, list[float]]]:
     for text in blocks:
         for row in _TABLES["rewritten"]:
             text = re.sub(row["looks"], row["read"], text) if row["word"] in text else text
-        text = _TABLE.sub(_by_row, text)
+        text = _by_row(text) if _IN_TABLES.search(text) else text
         for name, values in map(_GROUPS, _FIGURE.finditer(_EMPTY.sub("", text))):
             if not values or not (name := _known(name)):
                 continue
@@ -196,13 +196,14 @@ def _records(blocks: Iterable[str]) -> Iterator[dict[str, list[float]]]:
     yield told
 
 
-def _by_row(table: re.Match[str]) -> str:
-    """Return a table that has a column of means as lines of one figure each; others as they are."""
-    names = table[1].split("|")
-    if "tokens" not in map(_known, names):
-        return table[0]
-    rows = [zip(names, row[1:].split("|"), strict=False) for row in table[2].splitlines()]
-    return "".join(f"{name}: {cell}\n" for row in rows for name, cell in row)
+def _by_row(text: str) -> str:
+    """Return a text with rows of tables that have a column of means as lines of one figure each."""
+    return "".join(
+        "".join(f"{name}: {cell}\n" for name, cell in row.items())
+        if "tokens" in map(_known, row)
+        else f"{line}\n"
+        for line, row in with_tables(text)
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from specmodel.core.base.fronts import front
 
 if TYPE_CHECKING:
-    from specmodel.calibrate.fit.measured.benchmarks import read_benchmarks as read_benchmarks
+    from specmodel.calibrate.fit.measured.formats import read_benchmarks as read_benchmarks
     from specmodel.calibrate.fit.measured.judge import (
         JudgedEngines as JudgedEngines,
         judge_serving as judge_serving,
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         check_model as check_model,
         named_checkpoint as named_checkpoint,
         named_model as named_model,
-        need_plain as need_plain,
+        placed as placed,
         served_runs as served_runs,
     )
     from specmodel.calibrate.fit.measured.tables import (

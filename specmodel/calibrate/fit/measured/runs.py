@@ -18,6 +18,7 @@ from specmodel.calibrate.fit.measured.tables import DEFAULT_CONTEXT, Served
 from specmodel.calibrate.measure.arguments import acceptance_arguments
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.naming import is_id
+from specmodel.core.base.records import is_path
 from specmodel.core.base.units import LARGEST_NUMBER
 from specmodel.core.models.architecture import list_architectures
 from specmodel.core.models.checkpoints import checkpoint
@@ -65,8 +66,14 @@ class Run(Struct, frozen=True, kw_only=True):
     acceptance_by_position
         P(token accepted, all before it were) of positions 1, 2, ...; empty if the file does not say
         [-].
-    num_gpus
-        GPUs that the server said it ran on; None if the file does not say [-].
+    place
+        Names and values of what the file tells of where it ran: hardware, as profiles call it,
+        num_gpus, and degrees of parallelism [-].
+    context_length
+        KV entries of a sequence, of steps that were timed without prompts of other requests; None
+        where the lengths of requests tell it [token].
+    assumed
+        What was assumed of the drafts; empty if nothing was.
     tokens_per_event
         Tokens that one event of a stream brought, which is about `tokens_per_step` where a file
         does not say what it drafted; 1 where events are not timed [token].
@@ -89,7 +96,9 @@ class Run(Struct, frozen=True, kw_only=True):
     output_length: float | None = None
     noise: float = 0.0
     acceptance_by_position: tuple[float, ...] = ()
-    num_gpus: int | None = None
+    place: tuple[tuple[str, Any], ...] = ()
+    context_length: float | None = None
+    assumed: str = ""
     tokens_per_event: float = 1.0
 
     def __post_init__(self) -> None:
@@ -115,6 +124,11 @@ class Run(Struct, frozen=True, kw_only=True):
             bounds = "from 1 to draft_length + 1" + (f" = {most:g}" if length is not None else "")
             expected = f"tokens per request and step, accepted and one more: {bounds}"
             raise InputError(f"{self.source} tokens_per_step", self.tokens_per_step, expected)
+
+    @property
+    def num_gpus(self) -> int | None:
+        """GPUs that the server said it ran on; None if the file does not say [-]."""
+        return dict(self.place).get("num_gpus")
 
     @property
     def is_speculative(self) -> bool:
@@ -162,6 +176,7 @@ class Run(Struct, frozen=True, kw_only=True):
             draft_length=draft_length,
             topk=topk,
             verify_tokens=verified,
+            assumed="",
         )
 
 
@@ -215,14 +230,41 @@ def mean_range(count: float) -> float:
     return float(np.trapezoid(1.0 - below**count - (1.0 - below) ** count, x))
 
 
-def need_plain(runs: Sequence[Run]) -> None:
-    """Refuse runs that are all step times with speculation: nothing is to compare them with."""
-    speculative = [run for run in runs if run.is_speculative]
-    timed = [run for run in speculative if run.quantity == "step_time"]
-    if timed and len(timed) == len(runs):
-        value = f"{len(timed)} with speculation and none without ({timed[0].source})"
-        expected = "a plain run as well: the same benchmark of the server without speculation"
-        raise InputError("benchmarks", value, expected)
+def placed(
+    runs: Sequence[Run], typed: Mapping[str, Any]
+) -> tuple[tuple[Run, ...], dict[str, Any], str]:
+    """Return the runs of one place, what they tell of it, and how many others were left out.
+
+    Files that name their GPUs, as InferenceX's rows do, may have runs of many models and places.
+    Runs of the model and the place that were typed are kept. Other files must not contradict it.
+    """
+    target, told = shipped_name(str(typed.get("target") or "")), dict[str, Any]()
+    kept = [run for run in runs if shipped_name(run.model) in ("", target)]
+    is_list = any("hardware" in dict(run.place) for run in runs)
+    kept = kept if is_list and target and kept else list(runs)
+    for name, _ in kept[0].place:
+        values = {dict(run.place).get(name) for run in kept} - {None}
+        value, is_one = typed.get(name), len(values) == 1
+        if name == "hardware" and value and is_path(value):  # a profile of one's own
+            continue
+        if value is not None and is_list:
+            kept = [run for run in kept if dict(run.place).get(name) in (None, value)]
+        wrong = values - {value} if value is not None and not is_list else set()
+        if wrong or not kept or (value is None and is_list and not is_one):
+            of = " or ".join(sorted(map(str, wrong or values)))
+            argument, unit = ("hardware", " GPUs") if name == "num_gpus" else (name, "")
+            shown = f"{value}{unit}" if unit and value else value
+            raise InputError(argument, shown, f"{of}, on which the server of these files ran")
+        told |= {name: values.pop()} if value is None and is_one else {}
+    out = len(runs) - len(kept)
+    note = f"{out} of {len(runs)} runs have another model, GPU or layout and are left out"
+    return tuple(kept), told, note if out else ""
+
+
+ALONE = """\
+no run without speculation: its gain and the time of drafting stay as uncertain as before; add the \
+same benchmark without it"""
+"""What is to be said of runs that all speculate."""
 
 
 def named_model(runs: Sequence[Run]) -> str:
@@ -273,14 +315,17 @@ def served_runs(runs: Sequence[Run], deployment: Mapping[str, Any]) -> list[Serv
     `deployment` is what ran, as `cost.deploying.resolve` takes it, with the KV entries of a
     sequence as context_length if the prompts and outputs of runs do not tell.
     """
-    return [_served(run, deployment) for run in runs]
+    rows = [_served(run, deployment) for run in runs]
+    if all(run.is_speculative and run.quantity == "step_time" for run in runs):
+        rows[:1] = [replace(row, notes=(*row.notes, ALONE)) for row in rows[:1]]
+    return rows
 
 
 def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
     if run.draft_length is None or run.verify_tokens is None:
         expected = f"that of {run.source}, whose file does not tell it"
         raise InputError("draft_length", None, expected)
-    context = deployment.get("context_length")
+    context = deployment.get("context_length") or run.context_length
     points: dict[str, float] = {
         "batch_size": run.batch_size,
         "draft_length": run.draft_length,
@@ -303,7 +348,7 @@ def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
         quantity=run.quantity,
         measured=run.value,
         noise=run.noise,
-        notes=(run.draft_note,) if run.may_draft else (),
+        notes=tuple(filter(None, (run.draft_note if run.may_draft else "", run.assumed))),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,87 +12,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from specmodel.calibrate.fit.measured import aliases
+from specmodel.calibrate.fit.measured.records import Cells, check_milliseconds
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.tables import as_number, need_columns, read_table
-from specmodel.core.base.units import LARGEST_NUMBER
 from specmodel.core.cost.deployment import PREFILLS_FIRST
 from specmodel.core.machines.engine import load_engine
 from specmodel.core.machines.hardware import load_hardware
 from specmodel.core.models.architecture import load_architecture
-
-LEAST_MILLISECONDS = 0.2  # no engine makes a token of a large model in less: such are seconds
-PLAUSIBLE = (1e-3, 1e6)  # least and most of a measured time in milliseconds
-
-
-class Cells(Struct, frozen=True):
-    """A row of a table, or the result of a tool; `prefix` stands before names in errors."""
-
-    values: Mapping[str, Any]
-    prefix: str
-
-    def find(self, path: str) -> Any:
-        """Return the value of a name, None if there is none.
-
-        A dot leads to a name within a value, of lists within the last entry; of a list before a *,
-        the values within all entries that have one are a list.
-        """
-        return _within(self.values, path.split("."))
-
-    def text(self, path: str) -> str:
-        """Return a text, empty for anything else."""
-        value = self.find(path)
-        return value if isinstance(value, str) else ""
-
-    def number(self, path: str, *, strict: bool = True) -> float | None:
-        """Return a finite number; None where a cell is empty, or not there.
-
-        Text is refused if `strict`, and otherwise taken for an empty cell.
-        """
-        value = _added(self.find(path))
-        number = as_number(value)
-        is_empty = value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
-        if is_empty or (not strict and np.isnan(number)):
-            return None
-        if not np.isfinite(number):
-            raise InputError(f"{self.prefix}{path}", value, "a number")
-        return number
-
-    def positive(self, path: str, expected: str) -> float:
-        """Return a finite positive number; refuse anything else."""
-        value = _added(self.find(path))
-        number = as_number(value) if type(value) in (int, float) else np.nan
-        if 1 / LARGEST_NUMBER <= number <= LARGEST_NUMBER:
-            return number
-        raise InputError(f"{self.prefix}{path}", value, expected)
-
-
-def _within(value: Any, keys: Sequence[str]) -> Any:
-    if not keys:
-        return value
-    if keys[0] == "*":
-        entries = value if isinstance(value, list) else []
-        return [own for entry in entries if (own := _within(entry, keys[1:])) is not None]
-    value = value[-1] if isinstance(value, list) and value else value
-    return _within(value.get(keys[0]), keys[1:]) if isinstance(value, dict) else None
-
-
-def _added(value: Any) -> Any:
-    """Return the sum of the numbers in a list, and anything else as it is."""
-    return sum(map(as_number, value)) if isinstance(value, list) else value
-
-
-def check_milliseconds(
-    times: Iterable[Any], argument: str, least: float = LEAST_MILLISECONDS
-) -> None:
-    """Refuse impossible times, and those whose median is below `least`, which are seconds."""
-    numbers = np.array([as_number(time) for time in times])
-    numbers = numbers[~np.isnan(numbers)]
-    low, high = PLAUSIBLE
-    for number in numbers[(numbers < low) | (numbers > high)]:
-        raise InputError(argument, float(number), f"milliseconds from {low:g} to {high:g}")
-    if numbers.size and np.median(numbers) < least:
-        raise InputError(argument, float(np.median(numbers)), "milliseconds, not seconds")
-
 
 MOST_QUEUED = 0.3  # with more time in queues, a row measures no batch of its size [-]
 MOST_UNEQUAL = 0.01  # share by which the lengths of lockstep differ from the longest at most [-]
@@ -152,7 +78,7 @@ class _Row(Cells, frozen=True):
 
     def said(self, name: str) -> str:
         """Return the text of a cell; "" for a blank one, or without the column."""
-        cell = self.find(name)
+        cell = self.values.get(name)
         return "" if cell is None or pd.isna(cell) else str(cell)
 
     def is_said(self, name: str, usual: bool) -> bool:

@@ -1,0 +1,265 @@
+"""What files of benchmarks hold, whatever their format: records of names and values."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from msgspec import Struct
+
+from specmodel.calibrate.fit.measured.aliases import TABLES
+from specmodel.calibrate.measure.lines import with_tables
+from specmodel.calibrate.measure.logs import lengths_by_table, logged_acceptance
+from specmodel.core.base.errors import InputError
+from specmodel.core.base.files import check_readable, json_text, refusing, toml_tables
+from specmodel.core.base.tables import as_number, need_columns, parse_csv, read_table
+from specmodel.core.base.units import LARGEST_NUMBER
+
+MOST_ROWS = 100_000  # most rows of a table, of which each is a run or two
+
+LEAST_MILLISECONDS = 0.2  # no engine makes a token of a large model in less: such are seconds
+PLAUSIBLE = (1e-3, 1e6)  # least and most of a measured time in milliseconds
+
+FORMATS = toml_tables(Path(__file__).parent / "data/formats.toml")
+"""How each format calls what a run needs."""
+EXPECTED: Mapping[str, str] = FORMATS.pop("expected")
+"""What must be there, for messages."""
+
+_COLUMNS = TABLES["runs"]
+_MEASURED = {"speedup"} | {
+    f"{k}{n}" for k in ("", *_COLUMNS["kinds"]) for n in _COLUMNS["measured"]
+}
+"""Columns of a user's table of which one is needed at least."""
+_JSON = re.compile(rb'\{|\[\s*(?:[]{["]|[-0-9.eE+]+\s*[],]|true|false|null)')
+"""How JSON begins; lines of logs may begin with a bracket too."""
+_TEXT = re.compile(rb"(?m)\AMetric,|Serving Benchmark Result|^ *(?:\||\xe2\x94[\x82\x83])")
+"""What tells figures by name, and tables with bars, from a CSV that a user made."""
+_UNIT = re.compile(r" *\([^)]*\) *$")
+
+
+class Cells(Struct, frozen=True):
+    """A record; `prefix` stands before names in errors, in place of which `keys` may stand."""
+
+    values: Mapping[str, Any]
+    prefix: str
+    keys: Mapping[str, str] = {}
+    form: Mapping[str, Any] = {}
+
+    def called(self, name: str) -> str:
+        """Return how errors call a name."""
+        return f"{self.prefix}{self.keys.get(name, name)}"
+
+    def text(self, name: str) -> str:
+        """Return a text, empty for anything else."""
+        value = self.values.get(name)
+        return value if isinstance(value, str) else ""
+
+    def number(self, name: str, *, strict: bool = True) -> float | None:
+        """Return a finite number; None where a cell is empty, or not there.
+
+        Text is refused if `strict`, and otherwise taken for an empty cell.
+        """
+        value = _added(self.values.get(name))
+        number = as_number(value)
+        is_empty = value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
+        if is_empty or (not strict and np.isnan(number)):
+            return None
+        if not np.isfinite(number):
+            raise InputError(self.called(name), value, "a number")
+        return number
+
+    def positive(self, name: str, expected: str = "a positive number") -> float:
+        """Return a finite positive number; refuse anything else."""
+        value = _added(self.values.get(name))
+        number = as_number(value) if type(value) in (int, float) else np.nan
+        if 1 / LARGEST_NUMBER <= number <= LARGEST_NUMBER:
+            return number
+        raise InputError(self.called(name), value, expected)
+
+    def amount(self, name: str) -> float | None:
+        """Return a positive number, None if the format lacks it.
+
+        It may be missing in a user's table; so may lengths of steps timed alone, which may be 0.
+        """
+        is_own, is_length = not self.form["marks"], name.endswith("_length")
+        if name in self.keys and not (is_own or (is_length and "is_alone" in self.form)):
+            return self.positive(name, EXPECTED[name])
+        return self.number(name, strict=not is_length)
+
+
+def cells(values: Any, source: str) -> Cells:
+    """Return a record by the names of its format; an InputError if it has none."""
+    names = {*values} if isinstance(values, dict) else set[str]()
+    known = (own for own in FORMATS.values() if {*own["marks"]} <= names)
+    form: Mapping[str, Any] = next(known, {"marks": []})
+    if not (form["marks"] or names & _MEASURED):
+        shown = ", ".join([*map(str, values)][:8]) if names else values
+        raise InputError(source, shown, EXPECTED["formats"])
+    keys, told = dict[str, str](), dict[str, Any](form.get("is", {}))
+    for name, paths in form.items():
+        if name != "marks" and isinstance(paths, str | list):
+            each = [paths] if isinstance(paths, str) else paths
+            keys[name] = next((path for path in each if within(values, path) is not None), each[-1])
+            told[name] = within(values, keys[name])
+    return Cells(told, f"{source} ", keys, form)
+
+
+def within(value: Any, path: str) -> Any:
+    """Return the value of a path, None if there is none.
+
+    A dot leads to a name within a value, of lists within the last entry; of a list before a *, the
+    values within all entries that have one are a list.
+    """
+    whole = value.get(path) if isinstance(value, dict) else None
+    return _within(value, path.split(".")) if whole is None else whole
+
+
+def _within(value: Any, keys: Sequence[str]) -> Any:
+    if not keys:
+        return value
+    if keys[0] == "*":
+        entries = value if isinstance(value, list) else []
+        return [own for entry in entries if (own := _within(entry, keys[1:])) is not None]
+    value = value[-1] if isinstance(value, list) and value else value
+    return _within(value.get(keys[0]), keys[1:]) if isinstance(value, dict) else None
+
+
+def _added(value: Any) -> Any:
+    """Return the sum of the numbers in a list, and anything else as it is."""
+    return sum(map(as_number, value)) if isinstance(value, list) else value
+
+
+def check_milliseconds(
+    times: Iterable[Any], argument: str, least: float = LEAST_MILLISECONDS
+) -> None:
+    """Refuse impossible times, and those whose median is below `least`, which are seconds."""
+    numbers = np.array([as_number(time) for time in times])
+    numbers = numbers[~np.isnan(numbers)]
+    low, high = PLAUSIBLE
+    for number in numbers[(numbers < low) | (numbers > high)]:
+        raise InputError(argument, float(number), f"milliseconds from {low:g} to {high:g}")
+    if numbers.size and np.median(numbers) < least:
+        raise InputError(argument, float(np.median(numbers)), "milliseconds, not seconds")
+
+
+def records(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the records of a file with where they stand in it; its content tells the format.
+
+    Known are JSON objects that follow one another or are a list, tables in CSV, Parquet, Markdown
+    or box characters, and lists of figures, as benchmarks print them or AIPerf's CSV has them.
+    """
+    check_readable(path, "benchmarks", "JSON, CSV or Parquet")
+    with refusing(path, "benchmarks", "a readable file"), path.open("rb") as file:
+        head = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+        if not head:
+            expected = f"a file that is not empty: {EXPECTED['formats']}"
+            raise InputError("benchmarks", str(path), expected)
+        if _JSON.match(head):
+            return _entries(path)
+        if head[:4] == b"PAR1":
+            texts = _COLUMNS["texts"]
+            return _rows(read_table(path, texts, "benchmarks", most=MOST_ROWS + 1), path)
+        if b"\0" in head:
+            expected = f"a file of text or Parquet: {EXPECTED['formats']}"
+            raise InputError("benchmarks", str(path), expected)
+        file.seek(0)
+        if not _TEXT.search(head):
+            _refuse_logs(head.decode(errors="replace"), path)
+            how: Any = {"comments": False, "most": MOST_ROWS + 1}
+            return _rows(parse_csv(file, _COLUMNS["texts"], str(path), "benchmarks", **how), path)
+        with refusing(path, "benchmarks", "a text in UTF-8, or a well-formed CSV"):
+            text = file.read(_MOST_TEXT).decode("utf-8-sig")
+    return _printed(text, path)
+
+
+def _refuse_logs(text: str, path: Path) -> None:
+    """Refuse a text that has acceptance and no times, by what it is."""
+    with suppress(InputError):
+        if not (logged_acceptance(text, str(path)) or lengths_by_table(text, str(path))):
+            return
+    expected = f"a file with times; this one has acceptance only: specmodel acceptance {path}"
+    raise InputError("benchmarks", str(path), expected)
+
+
+_MOST_TEXT = 4_000_000
+"""Longest text of tables that is read [B]."""
+
+
+def _printed(text: str, path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the rows of tables in a text, or the figures that it lists by name."""
+    listed, rows = dict[str, float](), list[dict[str, str]]()
+    for line, row in with_tables(text):
+        pair = [*row.values()] if len(row) == 2 else next(csv.reader([line]), [])[:2]
+        name, cell = pair if len(pair) == 2 else line.partition(":")[::2]
+        if len(row) > 2:
+            rows.append(row)
+        elif isinstance(value := _value(cell), float):
+            listed |= {name.strip(): value, _UNIT.sub("", name).strip(): value}
+    if not rows:
+        yield str(path), listed
+    for number, row in enumerate(rows, 1):
+        yield f"{path} row {number}", {name: _value(cell) for name, cell in row.items()}
+
+
+def _value(cell: str) -> Any:
+    """Return the number in a cell, also with thousands apart or a deviation; else its text."""
+    number = as_number(cell.partition("±")[0].replace(",", "").strip())
+    return cell if np.isnan(number) else number
+
+
+def _entries(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield JSON objects that follow one another, or the entries of a list or GuideLLM's report."""
+    values = _json_values(path)
+    first = [value for _, value in zip(range(2), values, strict=False)]
+    if len(first) > 1:
+        yield from first
+        yield from values
+        return
+    value = first[0][1]
+    held = value.get("benchmarks", value) if isinstance(value, dict) else value
+    if not isinstance(held, list):
+        yield str(path), held
+        return
+    for number, entry in enumerate(held, start=1):
+        yield f"{path} entry {number}", entry
+
+
+def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield JSON values that follow one another, with the lines where they begin."""
+    text = json_text(path, "benchmarks", "leave out --save-detailed")
+    decode, anything, line, end = json.JSONDecoder().raw_decode, re.compile(r"\S"), 1, 0
+    while found := anything.search(text, end):
+        start = found.start()
+        line += text.count("\n", end, start)
+        where = f"{path} line {line}"
+        try:
+            value, end = decode(text, start)
+        except (ValueError, RecursionError) as error:
+            expected = f"well-formed JSON that is not cut off ({error})"
+            raise InputError(where, text[start : start + 1000], expected) from None
+        line += text.count("\n", start, end)
+        yield where, value
+
+
+def _rows(table: pd.DataFrame, path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the rows of a table, by the names of columns that are used here."""
+    table.columns = pd.Index([str(column).strip().lower() for column in table.columns])
+    for alias, name in _COLUMNS["aliases"].items():
+        if name not in table:
+            table = table.rename(columns={alias: name})
+    need_columns(table, (), argument=str(path))
+    if len(table) > MOST_ROWS:
+        raise InputError("benchmarks", str(path), f"a table of at most {MOST_ROWS:,} rows")
+    if not _MEASURED & set(table):
+        raise InputError(str(path), ", ".join(table.columns[:8]), EXPECTED["formats"])
+    for name in (name for name in table if name in _MEASURED and name.endswith("_ms")):
+        check_milliseconds(table[name], f"{path} {name}")
+    for number, row in enumerate(table.to_dict("records"), start=1):
+        yield f"{path} row {number}", {str(column): value for column, value in row.items()}
