@@ -216,9 +216,8 @@ def test_what_no_engine_says_is_refused(text, expected):
 def test_standard_input_is_predicted(text, form, told, expected, monkeypatch, document, rows):
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     read = document("acceptance -")
-    cut = (
-        "the 2 rates give 1.92 tokens per step, but the mean is 2.47: the log lacks later positions"
-    )
+    cut = "the 2 rates give 1.92 tokens per step, but the mean is 2.47"
+    cut += ": the log lacks later positions"
     assert text != log.cut or read["warnings"] == [cut]
     options = f"{told} {read['predict'][form]}"
     (row,) = rows(f"predict qwen3-30b-a3b h100 --batch-size 1 {options}")
