@@ -131,7 +131,7 @@ def test_assumed_unless_given(name, option, document):
 def test_acceptance_of_another_kind_of_drafter_warns(drafter, trace, named, document, ended):
     command = f"{PREDICTED} --drafter {drafter} --trace {trace} --policy none,fixed:1"
     (warning,) = document(command)["warnings"]
-    assert warning.endswith(f"but the acceptance that of {named}")
+    assert warning.endswith(f"but the acceptance is that of {named}")
     assert ended(f"{command} --csv")[2] == f"specmodel: warning: {warning}\n"
 
 
