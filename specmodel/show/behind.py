@@ -131,13 +131,8 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
     yours = [name for name in _TEXTS["yours"] if name in assumed]
     stored = [name for name in assumed if name.endswith(_CHECKPOINT) and name not in yours]
     ours = [name for name in assumed if name not in (*first, *yours, *stored)]
-    groups = {
-        "": first,
-        "Defaults you can change": yours,
-        "Read from the checkpoint": stored,
-        "Our assumptions": ours,
-    }
-    told = [(title, _said(names, assumed)) for title, names in groups.items() if names]
+    groups = zip(_TEXTS["groups"], (first, yours, stored, ours), strict=True)
+    told = [(title, _said(names, assumed)) for title, names in groups if names]
     (title, words), *others = told
     opening = f"Assumed: {title.lower()}{': ' if title else ''}{words}."
     lines = map(wrap, (opening, *(f"{t}: {w}." for t, w in others)))
@@ -146,11 +141,7 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
 
 def briefly(assumed: Mapping[str, Any]) -> str:
     """Return a line with the assumptions that matter most and --verbose for all; "" for none."""
-    told = [
-        words.format(assumed[name])
-        for name, words in _TEXTS["mattering"].items()
-        if name in assumed
-    ]
+    told = [w.format(assumed[n]) for n, w in _TEXTS["mattering"].items() if n in assumed]
     return wrap(f"Assumed: {', '.join(told)} (all: --verbose).") if assumed else ""
 
 

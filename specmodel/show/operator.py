@@ -40,8 +40,7 @@ def _times(target: float, row: Row) -> str:
     A time that would round to the target without being equal has more digits.
     """
     is_near = seconds(row["tpot"]) != seconds(row["tpot"], target)
-    form = "{tpot:s5}" if is_near else "{tpot:s}"
-    return filler(f"{{forward_time:s}} -> {form}")(row)
+    return filler(f"{{forward_time:s}} -> {{tpot:s{'5' * is_near}}}")(row)
 
 
 def with_alike(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:

@@ -120,13 +120,9 @@ def plain(prediction: Prediction, *, components: bool = False) -> Answer:
         parts += [component_tables(prediction)] if components else []
         return report.page(prediction, words, *parts)
 
-    return Answer(
-        page=page,
-        facts=facts,
-        fields=fields_of(prediction, list, components=components),
-        rows=component_rows(prediction) if components else rows,
-        warnings=prediction.warnings,
-    )
+    fields = fields_of(prediction, list, components=components)
+    shown, told = component_rows(prediction) if components else rows, prediction.warnings
+    return Answer(page=page, facts=facts, fields=fields, rows=shown, warnings=told)
 
 
 def break_even(prediction: Prediction) -> Answer:

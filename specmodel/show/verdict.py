@@ -75,7 +75,7 @@ def answer(
         **(within.facts() if within else {}),
     }
     facts = known(told.items())
-    texts = _texts(kind, judged, len(every)) | _beside(decision)
+    texts = _texts(kind, judged, len(every))
     texts |= {"best_at": Fact(best["batch_size"]), **report.behind_speedup(judged.best, prediction)}
 
     def page() -> str:
@@ -158,14 +158,6 @@ def _paste(
     is_given = not report.is_at_best(prediction) and has_one and len(lengths) == 1
     gains = any(row["speedup"] > 1 for row in able)
     return start_options(prediction, max(lengths)) if is_given and gains else ("", "")
-
-
-def _beside(decision: Decision | None) -> dict[str, Fact]:
-    """Return by how much recipes are slower or faster."""
-    gain = round(decision.recipe_gain, 2) if decision else 0.0
-    if not gain:
-        return {"as_fast": Fact("as fast")}
-    return {"faster" if gain > 0 else "slower": Fact(abs(gain))}
 
 
 def _kind(judged: Verdict, prediction: Prediction, decision: Decision | None) -> str:
