@@ -213,7 +213,7 @@ def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted(run, docume
 def test_what_larger_graphs_would_gain_is_what_they_gain(words, run, document):
     command = f"schedule {words} --for vllm"
     told = re.search(
-        r"Larger CUDA graphs: --max-cudagraph-capture-size (\d+) \(here --graph-limit \1\)"
+        r"Larger CUDA graphs: --max-cudagraph-capture-size (\d+) \(in specmodel: --graph-limit \1\)"
         r" gives ([\d.]+)x on average up to batch size (?:\d+); at (\d+), ([\d.]+)x"
         r" instead of ([\d.]+)x\."
         r"(?: With these graphs, draft length (\d) is the best)?",
