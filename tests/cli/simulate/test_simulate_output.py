@@ -78,8 +78,6 @@ def test_answer_comes_first_then_the_policies_then_what_was_assumed(run):
     assert out.startswith(f"Best at batch size 1: {best}, {gains[best]:.2f}x")
     told = r"^best-fixed:\d, oracle: a bound that knows the requests beforehand, "
     assert re.search(told, out, re.M)
-        r"^best-fixed:\d, oracle: a bound that knows the requests beforehand, ", out, re.M
-    )
     assert len(re.findall(r"\nSteps that test draft lengths: cascade \d+%\.", out)) == 1
 
 
