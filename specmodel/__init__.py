@@ -82,4 +82,4 @@ __version__ = "1.0.0"
 
 __getattr__, __dir__ = front(__name__)
 if PathFinder.find_spec("specmodel.show", __path__):  # which nothing below it names
-    SHOWN |= {name: late("specmodel.show", name) for name in ("answer", "view", "words")}
+    SHOWN |= {name: late("specmodel.show", name) for name in ("answer", "html", "view", "words")}

@@ -127,7 +127,7 @@ def alternatives(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Altern
     asked = _asked({n: v for n, v in arguments.items() if n not in names})
     able = {name: told for name, told in asked.items() if _is_count(told)} or asked
     out = [name for name in asked if name not in able]
-    notes = [f"Left out, as they take another number of GPUs: {'; '.join(out)}."] if out else []
+    notes = [f"Left out, as they need another number of GPUs: {'; '.join(out)}."] if out else []
     prefill = {name: told.pop("prefill", None) for name, told in able.items()}
     drafters = listed("drafter", arguments.get("drafter"))
     manner = manner._replace(may_not_fit=True)
@@ -190,8 +190,8 @@ def _with_acceptance(
         names = {case.where.named.get("drafter") for case in lacking.values()}
         words = ",".join("0.4" if drafter in names else _USUAL for drafter in drafters)
         told.append(
-            f"Left out, as no acceptance is published: {'; '.join(lacking)}; acceptance takes one"
-            f" for each drafter: {words}, with your rate."
+            f"Left out, as no acceptance is published: {'; '.join(lacking)}; give one acceptance"
+            f" for each drafter: {words}, with your rate in place of 0.4."
         )
     return found, told
 

@@ -6,6 +6,7 @@ from specmodel.core.base.fronts import front
 
 if TYPE_CHECKING:
     from specmodel.show import plots as plots
+    from specmodel.show.facts import html as html
     from specmodel.show.notes import words as words
     from specmodel.show.views import answer as answer, view as view
 

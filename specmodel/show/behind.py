@@ -81,8 +81,8 @@ def _dtypes(deployment: Deployment) -> list[str]:
 def off_by(fit: EngineFit) -> str:
     """Return as text the mean error of an engine on its fitted rows, and on a group left out."""
     errors = fit.left_out_error
-    told = f"off by {fit.mean_error:.0%} on the rows it was fitted on"
-    others = (f", {errors[of]:.0%} on a {of} left out" for of in _LEFT_OUT if of in errors)
+    told = f"mean error {fit.mean_error:.0%} on the rows used in the fit"
+    others = (f", {errors[of]:.0%} on a held-out {of}" for of in _LEFT_OUT if of in errors)
     return told + next(others, "")
 
 
@@ -94,7 +94,7 @@ def _kernels(deployment: Deployment) -> str:
 
     kernels, record, gpu = deployment.kernels, deployment.kernels.record, deployment.hardware.name
     if record is None:
-        return "Kernels: the data sheet's peaks, which none reaches."
+        return "Kernels: the data sheet's peaks, which no kernel reaches."
     told, own, run = dict[str, str](), list[bool](), kernels_of(deployment.target)
     for kind in (kind for kind in MAIN_KINDS if kind in run):
         place, fit = kernels.place(kind, *run[kind]), kernels.fit(kind, *run[kind])
@@ -109,17 +109,17 @@ def _kernels(deployment: Deployment) -> str:
     errors, name = ", ".join(told.values()), f"{kernels.stack} {record.version}"
     if kernels.stack == TYPICAL or record.lent_by or not own:
         is_lent = bool(record.lent_by and own)
-        lent = f"{name} of {record.lent_by} is taken" if is_lent else _TEXTS["typical"]
+        lent = f"{name} of {record.lent_by} is used" if is_lent else _TEXTS["typical"]
         told = {"by": "" if own else f" in these dtypes by {name}", "lent": lent}
         told |= {"gpu": gpu, "errors": errors.replace(" (typical)", "")}
         return str(_TEXTS["lent"].format_map(told))
-    judged = "shapes not fitted" if all(own) else "what was fitted"
+    judged = "held-out shapes" if all(own) else "the fitted shapes"
     if kernels.measured_here:
-        return f"Kernels: measured here, {record.date} ({name}); off by {errors} on {judged}."
+        return f"Kernels: measured here, {record.date} ({name}); mean error {errors} on {judged}."
     wanted = deployment.engine.stack
     if wanted not in (None, kernels.stack) and wanted not in deployment.hardware.fitted:
         name += f" (none of {deployment.engine.name}'s are fitted on {gpu})"
-    return f"Kernels: {name}, fitted; off by {errors} on {judged}."
+    return f"Kernels: {name}, fitted; mean error {errors} on {judged}."
 
 
 def assumed_text(assumed: Mapping[str, Any]) -> str:
@@ -131,8 +131,8 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
     yours = [name for name in _TEXTS["yours"] if name in assumed]
     stored = [name for name in assumed if name.endswith(_CHECKPOINT) and name not in yours]
     ours = [name for name in assumed if name not in (*first, *yours, *stored)]
-    groups = {"": first, "Yours to give": yours, "The checkpoint's": stored, "Ours": ours}
-    told = [(title, _said(names, assumed)) for title, names in groups.items() if names]
+    groups = zip(_TEXTS["groups"], (first, yours, stored, ours), strict=True)
+    told = [(title, _said(names, assumed)) for title, names in groups if names]
     (title, words), *others = told
     opening = f"Assumed: {title.lower()}{': ' if title else ''}{words}."
     lines = map(wrap, (opening, *(f"{t}: {w}." for t, w in others)))
@@ -141,12 +141,8 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
 
 def briefly(assumed: Mapping[str, Any]) -> str:
     """Return a line with the assumptions that matter most and --verbose for all; "" for none."""
-    told = [
-        words.format(assumed[name])
-        for name, words in _TEXTS["mattering"].items()
-        if name in assumed
-    ]
-    return wrap(f"Assumed: {', '.join([*told, 'more'])} (--verbose).") if assumed else ""
+    told = [w.format(assumed[n]) for n, w in _TEXTS["mattering"].items() if n in assumed]
+    return wrap(f"Assumed: {', '.join(told)} (all: --verbose).") if assumed else ""
 
 
 def what_if_text(assumed: Mapping[str, Any]) -> list[str]:

@@ -63,7 +63,7 @@ def _wrapped(told: Mapping[str, str], name: str = "name", what: str = "what") ->
     """Yield a row for each line of the wrapped texts; the first of a text has its name."""
     room = 78 - max(map(len, told))
     for each, words in told.items():
-        for at, line in enumerate(textwrap.wrap(words, room)):
+        for at, line in enumerate(textwrap.wrap(words, room, break_on_hyphens=False)):
             yield {name: "" if at else each, what: line}
 
 

@@ -63,7 +63,7 @@ def _parameter(name: str, row: Row) -> str:
 
 def _ends_of_parameter(name: str, row: Row) -> str:
     ends = (_parameter(end, row) for end in (name, _last(name)))
-    return "left open" if row["is_open"] else " to ".join(ends)
+    return "not determined" if row["is_open"] else " to ".join(ends)
 
 
 def _share(name: str, row: Row, unit: str = " %") -> str:
@@ -74,7 +74,7 @@ def _share(name: str, row: Row, unit: str = " %") -> str:
 _WHERE_IT_VARIES = "where it varies"
 _QUANTITIES = {"tpot": "TPOT", "step_time": "step", "speedup": "speedup"}
 _FUNCTIONS: dict[str, Callable[[str, Row], str]] = {
-    "either": lambda name, row: ">".join(
+    "either": lambda name, row: " -> ".join(
         "-" if end is None else f"{end:.0f}" for end in (row[f"{name}_plain"], row[name])
     ),
     "duration": lambda name, row: "-" if row[name] is None else duration(row[name]),
@@ -93,7 +93,7 @@ _FUNCTIONS: dict[str, Callable[[str, Row], str]] = {
     "yes or no": lambda name, row: "yes" if row[name] else "no",
     "or none": lambda name, row: f"{row[name]:.3g}" if row[name] else "none",
     "per tenth": lambda name, row: f"+{row[name] / 10:.3f}",
-    "costs": lambda name, row: f"{row[name] * row['speedup']:.3g}>{row[name]:.3g}",
+    "costs": lambda name, row: f"{row[name] * row['speedup']:.3g} -> {row[name]:.3g}",
 }
 """How cells read that no format or template makes."""
 

@@ -68,7 +68,7 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], drafted: str = "") -> str
     for row in ranking.kept:
         groups.setdefault(f"[{numbers[row['alternative']]}]", []).append(row)
     each = forms.by_batch_size(ranking.by_size, groups, _CELLS)
-    each = f"Each: TPOT, speedup (draft length):\n{each}"
+    each = f"All alternatives: TPOT, speedup (draft length):\n{each}"
     return "\n\n".join(["\n".join(legend), cells, each])
 
 

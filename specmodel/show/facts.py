@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from html import escape
 from typing import Any
 
 from msgspec.structs import asdict
@@ -40,6 +41,20 @@ def in_words(fact: Fact, form: str) -> str:
     """Return a fact in a form such as ``{:.2f}x``, with its interval."""
     told = _Told(**asdict(fact))
     return form.format(told) + told.ends
+
+
+def html(told: Any) -> str:
+    """Return what a notebook shows: the page of an answer, and a table of its facts.
+
+    Parameters
+    ----------
+    told
+        A prediction, or another answer.
+    """
+    facts = told.facts.items() if told.is_brief else ()
+    rows = [f"<tr><th>{name}</th><td>{escape(in_words(of, '{}'))}</td></tr>" for name, of in facts]
+    table = f"<details><summary>Facts</summary><table>{''.join(rows)}</table></details>"
+    return f"<pre>{escape(str(told))}</pre>{table if rows else ''}"
 
 
 def _text(value: Any, unit: str, form: str) -> str:

@@ -40,8 +40,9 @@ def answer(update: fit.EngineUpdate) -> Answer:
             "" if is_refused else text_table(moved, "moved"),
         ]
         d, words = update.deployment, lines(_TEXTS["lines"], facts)
-        heading, rests_on = report.heading(d), behind(d)
-        return report.laid_out(heading, rests_on, update.assumptions, warnings, words, parts)
+        notes = [_TEXTS["open"]] * any(row["is_open"] for row in moved)
+        above = report.heading(d), behind(d), update.assumptions, warnings, words
+        return report.laid_out(*above, parts, notes)
 
     deployment = report.deployment_fields(update.deployment)
     fields = {"deployment": deployment, "warnings": warnings, "runs": runs, "moved": moved}

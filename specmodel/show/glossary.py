@@ -25,7 +25,7 @@ def policy_words() -> dict[str, str]:
     return TABLES["policies"] | {name: kind.words for name, kind in KNOWN.items()}
 
 
-def limits_told(names: set[str], opening: str = "Limited by") -> str:
-    """Return a sentence that explains the limits in `names`; "" if there is none."""
-    known = [f"{name}: {words}" for name, words in LIMITS.items() if name in names - {"none"}]
-    return f"{opening} {'; '.join(known)}." if known else ""
+def limits_told(names: set[str]) -> str:
+    """Return a line that explains the limits in `names`; "" if there is none."""
+    known = [f"{name} ({words})" for name, words in LIMITS.items() if name in names - {"none"}]
+    return f"Limits: {'; '.join(known)}." if known else ""

@@ -58,14 +58,9 @@ def answer(loaded: Loaded) -> Answer:
         parts = [text_table(rows, table)]
         return report.laid_out(case, below, assumed, warned, words, parts, notes)
 
+    fields = known | fields
     return Answer(
-        page=page,
-        facts=facts,
-        fields=known | fields,
-        rows=tidy,
-        warnings=warned,
-        case=case,
-        figure=kind,
+        page=page, facts=facts, fields=fields, rows=tidy, warnings=warned, case=case, figure=kind
     )
 
 

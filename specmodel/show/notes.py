@@ -48,16 +48,16 @@ def _beyond_memory(v: Values) -> Values:
     places = " and ".join(f"{name} {value}" for name, value in v["fewest_at"].items())
     at = f" at {places}" if places else ""
     if v["largest_of_own"]:
-        largest = f"the largest of these that fits with its own draft is {v['largest_of_own']}"
-        largest += f"; with drafts of {v['longest']} throughout, {v['largest']} fit"
+        largest = f"The largest of these that fits with its own draft is {v['largest_of_own']}"
+        largest += f"; with {v['longest']} drafted throughout, {v['largest']} fit"
     elif v["largest"]:
-        largest = f"the largest batch that fits is {v['largest']}{at}"
+        largest = f"The largest batch that fits is {v['largest']}{at}"
     elif v["do_weights_fit"]:
-        largest = f"the weights fit, but not one request{at}"
+        largest = f"The weights fit, but not one request{at}"
     else:
-        largest = "not even the weights fit"
+        largest = "Not even the weights fit"
     if v["plain"]:
-        largest += f" (without a drafter {v['plain']}): so many run at once, the others wait"
+        largest += f" ({v['plain']} without a drafter); other requests wait"
     return _bytes(v, "needed", "usable", "capacity") | {"told": largest, "share": 100 * v["share"]}
 
 
@@ -69,12 +69,12 @@ def _bytes(v: Values, *names: str) -> dict[str, Any]:
 def _with_drafts(v: Values) -> str:
     """Return as text the draft lengths that a note is about; "" if it is about all."""
     if v.get("scheduled"):
-        return f" with drafts of {listed([*map(str, v['scheduled'])])}"
+        return f" with {listed([*map(str, v['scheduled'])])} drafted"
     if not v.get("drafts"):
         return ""
     first, last = v["drafts"]
-    words = f" with drafts of {first:.0f} or more tokens"
-    return words + ("" if first == last else f", {last:.0f} at {v['batch_sizes'][1]},")
+    words = f" with {first:.0f} or more drafted"
+    return words + ("" if first == last else f" ({last:.0f} at {v['batch_sizes'][1]})")
 
 
 def _graphs(v: Values) -> Values:
@@ -95,14 +95,14 @@ def rates_read(v: Values) -> str:
     """
     (read, rates), *others = v["ways"].items()
     kind, _, listed = read.partition(":")
-    of = "all drafts, as vLLM prints them" if kind == "cumulative" else "the drafts that got there"
+    of = "all drafts, as vLLM prints them" if kind == "cumulative" else "drafts accepted so far"
     left = any(len(each) > len(rates) for _, each in others)
     told = ", ".join(
         f"{way} is {1 + v.get('rate', 1.0) * sum(accumulate(each[: v.get('length')], mul)):.2f}"
         for way, each in others
     )
     bonus = ", without the 1 of the token that each step emits" if left else ""
-    return f"{listed}, of {of}{bonus}" + (f"; {told} tokens a step" if told else "")
+    return f"{listed}, of {of}{bonus}" + (f"; {told} tokens per step" if told else "")
 
 
 def _loaded_drafter(v: Values) -> Values:
@@ -113,7 +113,7 @@ def _loaded_drafter(v: Values) -> Values:
 
 
 def _beyond_measured(v: Values) -> Values:
-    of_what = "acceptance was measured at" if v["is_measured"] else "the head is trained for"
+    of_what = "acceptance was measured with" if v["is_measured"] else "the head is trained for"
     return {"of_what": of_what, "s": "s" * (v["known"] > 1)}
 
 

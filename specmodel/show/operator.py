@@ -40,7 +40,7 @@ def _times(target: float, row: Row) -> str:
     A time that would round to the target without being equal has more digits.
     """
     is_near = seconds(row["tpot"]) != seconds(row["tpot"], target)
-    return filler("{forward_time:s}>{tpot:s5}" if is_near else "{forward_time:s}>{tpot:s}")(row)
+    return filler(f"{{forward_time:s}} -> {{tpot:s{'5' * is_near}}}")(row)
 
 
 def with_alike(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:
@@ -99,14 +99,14 @@ def _chosen(columns: str, rows: Sequence[Row]) -> list[str]:
 
 
 def risk_cause(row: Row, prediction: Prediction) -> str:
-    """Return as text what a loss at a row would come of, where its gain is not sure."""
+    """Return as text what could cause a loss at a row, where its gain is not sure."""
     needed = tokens_needed(row)
     least, *_ = between_tasks(row, prediction) or [0.0]
     if needed and 0 < least < needed:
-        return f"acceptance below {needed:.2f} tokens a step of {row['draft_length']} drafted"
+        return f"acceptance below {needed:.2f} tokens per step with {row['draft_length']} drafted"
     if not row["in_graph"]:
-        return "a step beyond CUDA graphs"
-    return "missed graphs, an eager drafter or a slow host"
+        return "steps too large for CUDA graphs"
+    return "steps or a drafter without CUDA graphs, or a slow host"
 
 
 def place(row: Row, rows: list[Row]) -> str:
@@ -161,7 +161,7 @@ def _together(options: Iterable[str]) -> list[str]:
 
 
 def with_tokens(prediction: Prediction, best: Row, *, is_told: bool = False) -> Prediction:
-    """Return a prediction whose assumed acceptance is stated in tokens a step at row `best`.
+    """Return a prediction whose assumed acceptance is stated in tokens per step at row `best`.
 
     With its draft length, unless that `is_told` above.
     Where draft lengths were given, `max_draft_length` is no longer among the assumptions.
@@ -170,7 +170,7 @@ def with_tokens(prediction: Prediction, best: Row, *, is_told: bool = False) -> 
     if not report.is_at_best(prediction) and prediction.evaluation.chains is None:
         assumed.pop("max_draft_length", None)
     if length := best["draft_length"]:
-        told = f"{best['tokens_per_step']:.2f} tokens a step"
+        told = f"{best['tokens_per_step']:.2f} tokens per step"
         told += "" if is_told else f" with {length} drafted"
         if by_task := tokens_on_tasks(prediction, best):
             told += _on_task(prediction.case, by_task)
@@ -186,7 +186,7 @@ def with_tokens(prediction: Prediction, best: Row, *, is_told: bool = False) -> 
 
 
 def tokens_on_tasks(prediction: Prediction, best: Row) -> dict[str, float]:
-    """Return the tokens a step at row `best` by kind of task, {} where none are published."""
+    """Return the tokens per step at row `best` by kind of task, {} where none are published."""
     case, length = prediction.case, best["draft_length"]
     is_chain = bool(prediction.evaluation.is_chain.all())
     return case.tokens_by_task(length) if case and length and is_chain else {}

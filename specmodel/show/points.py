@@ -22,7 +22,7 @@ from specmodel.show.glossary import PAGES
 from specmodel.show.views import case as case_of
 
 _KINDS = {"break_even_tokens_per_step": "pays", "sure_tokens_per_step": "surely pays"}
-"""What holds from there on, by column."""
+"""What is so above it, by column."""
 _USUAL = 3
 """Draft length at which published acceptance is told, or the nearest considered [token]."""
 _REMEDY = "to_frame(), --csv and --json have all"
@@ -75,8 +75,9 @@ def peak(prediction: Prediction, *, interval: bool | None = None) -> Answer:
         "may_pay_at": Fact(spans(sizes, (bool(g and g.is_open) for g in gains)), "request"),
         "largest_considered": Fact(best["largest_batch_size"], "request"),
     }
-    texts = PAGES["sweet_spots"]["lines"]
-    return report.answer(p, spots, texts, lambda: [text_table(spots, "sweet_spots")], facts)
+    texts = PAGES["sweet_spots"]
+    words = [*texts["lines"], *texts["sure" if gain else "gains"]]
+    return report.answer(p, spots, words, lambda: [text_table(spots, "sweet_spots")], facts)
 
 
 def tasks(prediction: Prediction, *, interval: bool | None = None) -> Answer:
@@ -119,13 +120,9 @@ def plain(prediction: Prediction, *, components: bool = False) -> Answer:
         parts += [component_tables(prediction)] if components else []
         return report.page(prediction, words, *parts)
 
-    return Answer(
-        page=page,
-        facts=facts,
-        fields=fields_of(prediction, list, components=components),
-        rows=component_rows(prediction) if components else rows,
-        warnings=prediction.warnings,
-    )
+    fields = fields_of(prediction, list, components=components)
+    shown, told = component_rows(prediction) if components else rows, prediction.warnings
+    return Answer(page=page, facts=facts, fields=fields, rows=shown, warnings=told)
 
 
 def break_even(prediction: Prediction) -> Answer:
@@ -162,7 +159,7 @@ def break_even(prediction: Prediction) -> Answer:
         cells = text_table(at_usual, of_table("break_even", speedup=title))
         if varies("draft_length", kept):
             by_length = [
-                report.by_length(kept, f"Tokens a step from which it {pays}", f"{{{name}:.2f}}")
+                report.by_length(kept, f"Tokens per step above which it {pays}", f"{{{name}:.2f}}")
                 for name, pays in _KINDS.items()
                 if name in kept[0]
             ]

@@ -38,14 +38,8 @@ def answer(found: sensitivity.Sensitivity) -> Answer:
         ]
         return report.page(found, words, *tables, notes=lines(_TEXTS["notes"], facts))
 
-    return Answer(
-        page=page,
-        facts=facts,
-        fields=fields,
-        rows=records(found.tidy()),
-        warnings=found.warnings,
-        case=report.caption(found),
-    )
+    tidy, warnings, case = records(found.tidy()), found.warnings, report.caption(found)
+    return Answer(page=page, facts=facts, fields=fields, rows=tidy, warnings=warnings, case=case)
 
 
 def _shares(rows: list[Row], words: str) -> str:

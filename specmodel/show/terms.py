@@ -36,7 +36,7 @@ def answer(prediction: report.Prediction) -> forms.Answer:
     def parts() -> tuple[str, str]:
         _check_size(p, MOST_EXPLAINED, f"at most {MOST_EXPLAINED} points, or --json or --csv")
         lost = {name for each in found.largest for name in each}
-        return tables(found), wrap(limits_told(lost, "Lost to"))
+        return tables(found), wrap(limits_told(lost))
 
     return report.answer(p, found.rows(), words, parts, facts)
 

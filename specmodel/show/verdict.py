@@ -75,7 +75,7 @@ def answer(
         **(within.facts() if within else {}),
     }
     facts = known(told.items())
-    texts = _texts(kind, judged, len(every)) | _beside(decision)
+    texts = _texts(kind, judged, len(every))
     texts |= {"best_at": Fact(best["batch_size"]), **report.behind_speedup(judged.best, prediction)}
 
     def page() -> str:
@@ -89,7 +89,7 @@ def answer(
         parts += [component_tables(prediction)] if components else []
         notes = []
         if not columns:
-            length = "; ".join(lines(_TEXTS["length"], told))
+            length = ". ".join(lines(_TEXTS["length"], told))
             length = wrap(f"{length}.") if length else ""
             parts += ["\n".join(filter(None, [length, operator.pasted(*paste)]))]
             limits = {row["limited_by"] for row in shown} if VERBOSE.get() else set()
@@ -160,14 +160,6 @@ def _paste(
     return start_options(prediction, max(lengths)) if is_given and gains else ("", "")
 
 
-def _beside(decision: Decision | None) -> dict[str, Fact]:
-    """Return by how much recipes are slower or faster."""
-    gain = round(decision.recipe_gain, 2) if decision else 0.0
-    if not gain:
-        return {"as_fast": Fact("as fast")}
-    return {"faster" if gain > 0 else "slower": Fact(abs(gain))}
-
-
 def _kind(judged: Verdict, prediction: Prediction, decision: Decision | None) -> str:
     """Return the kind of headline, by its name in ``pages.toml``."""
     if not any(row["fits"] for row in judged.rows):
@@ -194,7 +186,8 @@ def _words(kind: str, told: Facts) -> list[str]:
     (headline,) = lines([_TEXTS["headlines"][kind]], told)
     if headline.endswith(" "):
         most, *_ = lines(_TEXTS["most"], told)
-        headline += "; ".join([most, *lines(_TEXTS["gain"], told)])
+        graphs = lines(_TEXTS["graphs"], told)[:1]
+        headline += ". ".join([most, *lines(_TEXTS["gain"], told), *graphs])
     fewest = f" {told['fewest_gpus'].value}" if "fewest_gpus" in told else ""
     below = [*_TEXTS["lines"], *ground_texts(told), _TEXTS["measure_first"]]
     return [f"{headline}.{fewest}", *lines(below, told)]
@@ -206,8 +199,8 @@ def _texts(kind: str, judged: Verdict, num_points: int) -> dict[str, Fact]:
     is_several = judged.has_drafts and len(points) > 1
     full = [row for row in points if row["limited_by"] == "memory" and judged.has_drafts]
     sure = judged.where("pays")
-    where = {"pays": sure if len(sure) < len(points) else [], "may_pay": judged.where("open")}
-    where |= {"loses": judged.lost, "no_draft": full}
+    where = {"pays" if gain else "gains": sure if len(sure) < len(points) else []}
+    where |= {"may_pay": judged.where("open"), "loses": judged.lost, "no_draft": full}
     told = {
         "most_place": operator.place(best, points),
         "most_length": best["draft_length"],

@@ -50,7 +50,7 @@ def within_targets(
     *, ttft: float | None = None, tpot: float | None = None, attainment: float = 1.0
 ) -> str:
     """Return as text targets [s], and the share of requests that should meet them [-]."""
-    told = {"a token": tpot, "to the first": ttft}
+    told = {"per token": tpot, "to the first token": ttft}
     times = " and ".join(f"{seconds(t)} {what}" for what, t in told.items() if t is not None)
     return f"{times} for {100 * attainment:.4g} % of requests"
 

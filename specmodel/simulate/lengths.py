@@ -56,7 +56,7 @@ def lengths_asked(
             expected = f"a name such as {nearest(name, WORKLOADS)}, or a file"
             raise InputError("workload", name, expected)
         law = WORKLOADS[name or _USUAL]
-        mean = f"prompts of {law.prompt_tokens:g}, outputs of {law.output_tokens:g} tokens, mean"
+        mean = f"mean prompt {law.prompt_tokens:g}, output {law.output_tokens:g} tokens"
         return law, {} if name else {"workload": f"{_USUAL} ({mean})"}
     from specmodel.simulate.recorded import read_requests  # imports pandas
 

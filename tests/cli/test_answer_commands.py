@@ -69,7 +69,7 @@ def test_break_even_says_where_an_acceptance_by_context_pays(run, rows):
     assert gains[1] < 1 < gains[0]
     for row, without in zip(found, rows(EVEN + points), strict=True):
         assert {name: row[name] for name in without} == pytest.approx(without)
-    assert "With yours: pays at 1 of 2 points." in run(EVEN + points + own, one_line=True)
+    assert "Your acceptance pays at 1 of 2 points." in run(EVEN + points + own, one_line=True)
 
 
 def test_a_lookup_setting_is_for_the_lookup_among_the_alternatives(rows):
@@ -89,8 +89,8 @@ def test_the_waterfalls_are_printed_with_both_ends(run):
     sentences = words.split(" Target efficiency")[0].split("At batch size ")[1:]
     for limit, sentence in zip(p.limited_by, sentences, strict=True):
         assert f"{limit} 0." in sentence
-    told = f"At batch size 1: {p.speedup[0]:.2f}x of at most 4.00x with 3 drafted; lost to "
-    assert words.startswith(told)
+    told = f"At batch size 1: {p.speedup[0]:.2f}x with 3 drafted; the ideal is 4.00x."
+    assert words.startswith(f"{told} Mostly reduced by: ")
 
 
 @pytest.mark.parametrize("width", [40, 80])
@@ -146,8 +146,8 @@ def test_break_even_begins_with_the_least_rates_of_its_tables(run, rows):
         least = min(able, key=lambda row: row[f"{kind}_acceptance_rate"])
         rate, gamma = least[f"{kind}_acceptance_rate"], least["draft_length"]
         tokens = sum(rate**i for i in range(gamma + 1))
-        ends = f"{tokens:.2f} tokens a step (rate {rate:.2f}, {gamma} drafted)"
-        assert f"{told} from {ends}" in in_one_line(out)
+        ends = f"{tokens:.2f} tokens per step with {gamma} drafted (acceptance rate {rate:.2f})"
+        assert f"{told} above {ends}" in in_one_line(out)
         cells = re.search(rf"^ *{least['batch_size']}  (.*)", shown, re.MULTILINE)[1].split()
         assert cells[gamma - 1] == f"{tokens:.2f}"
 
@@ -162,9 +162,8 @@ def test_where_it_pays_is_told_as_by_predict(command, run, rows):
     sure = [row["batch_size"] for row in found if row["speedup_low"] > 1]
     first, last = min(sure), max(sure)
     assert sure == [*range(first, last + 1)]
-    told = "Pays: {}-{}. May pay: 1-{}, {}-256"
-    if "peak" in command:
-        told = "Pays: batch sizes {}-{}. May pay or not: batch sizes 1-{}, {}-256."
+    told = "Surely pays (the whole 80 % interval is above 1): batch sizes {}-{}."
+    told += " May pay (the 80 % interval includes 1): batch sizes 1-{}, {}-256"
     told = told.format(first, last, first - 1, last + 1)
     assert told in run(f"{command} {given}", one_line=True)
     if "peak" in command:

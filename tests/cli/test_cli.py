@@ -30,8 +30,8 @@ def test_the_table_shows_what_users_and_servers_see_with_and_without(run, rows):
     (row,) = rows(PREDICT + " --batch-size 8")
     out = run(PREDICT + " --batch-size 8")
     plain = specmodel.decode(target="qwen3-30b-a3b", hardware="h200_sxm", batch_size=8)
-    assert f" {1e3 * plain.tpot:.3g}>{1e3 * row['tpot']:.3g}ms " in out
-    assert f" {plain.throughput:.0f}>{row['throughput']:.0f} " in out
+    assert f" {1e3 * plain.tpot:.3g} -> {1e3 * row['tpot']:.3g}ms " in out
+    assert f" {plain.throughput:.0f} -> {row['throughput']:.0f} " in out
 
 
 def test_batch_that_does_not_fit_warns(run, document):
@@ -40,7 +40,7 @@ def test_batch_that_does_not_fit_warns(run, document):
     most = min(row["max_batch_size"] for row in found["rows"])
     assert most < 100
     assert f"largest batch that fits is {most}" in " ".join(found["warnings"])
-    assert "Fits: 1 of 2 points." in run(f"{command} 1,100")
+    assert "Points that fit in memory: 1 of 2." in run(f"{command} 1,100")
     assert "Warning: batch size 100 needs" in run(f"{command} 1,100", one_line=True)
     for size in (most, most + 1):
         told = " ".join(document(f"{command} {size}")["warnings"])

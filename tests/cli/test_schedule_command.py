@@ -31,9 +31,9 @@ def test_json_is_strict_and_agrees_with_the_text_of_80_columns(command, run, doc
     assert len(widest(out)) <= 80
     facts = {name: fact["value"] for name, fact in answer["facts"].items()}
     if "more" in facts:
-        assert f"One length: {facts['one_length']}, " in words
-        assert f"; the schedule has {facts['more']:.1%} more." in words
-    mean = f"{facts['mean_speedup']:.2f}x on average up to {facts['last_batch_size']}"
+        assert f"Best single draft length: {facts['one_length']}, " in words
+        assert f" The schedule gains {facts['more']:.1%} more." in words
+    mean = f"{facts['mean_speedup']:.2f}x on average up to batch size {facts['last_batch_size']} "
     assert (mean in words) != facts["advice"].startswith("off")
     assert f"{facts.get('most', 1):.2f}" in words
     assert (answer["fragment"] or "") in out
@@ -87,8 +87,8 @@ def test_what_happens_above_the_last_batch_size_is_said_where_no_command_ends_th
     last = document(SGLANG)["rows"][-1]["draft_length"]
     assert last > 1
     for command, name, told in ((SGLANG, "SGLang", last), (TENSORRT, "TensorRT-LLM", 0)):
-        assert f"Above: {name} goes on with {told} drafted." in run(command, one_line=True)
-    assert "goes on with" not in run(SMALL, one_line=True)
+        assert f"Above that, {name} keeps drafting {told} tokens." in run(command, one_line=True)
+    assert "keeps drafting" not in run(SMALL, one_line=True)
     assert "--max-num-seqs 64" in run(SMALL)
 
 
@@ -115,8 +115,9 @@ def test_a_gain_within_the_tolerance_is_not_worth_it(run, document):
     below = next(r / 100 for r in range(100) if document(f"{command} {r / 100}")["ranges"][1:])
     loose = f"{command} {below} --tolerance 0.5"
     best = max(document(loose)["rows"], key=lambda row: row["best_speedup"])
-    most = f"{best['best_speedup']:.3f}x at {best['batch_size']}"
-    assert run(loose).startswith(f"Leave it off: at most {most}, within the tolerance.")
+    most = f"{best['best_speedup']:.3f}x at batch size {best['batch_size']}"
+    told = f"Leave it off: the largest speedup, {most}, is within the tolerance."
+    assert run(loose, one_line=True).startswith(told)
 
 
 def test_what_tensorrt_llm_costs_is_said(run, document):
@@ -124,7 +125,7 @@ def test_what_tensorrt_llm_costs_is_said(run, document):
     cost = 1 - value(bound, "mean_speedup") / value(free, "mean_speedup")
     assert "cost_of_rule" not in free["facts"]
     assert value(bound, "cost_of_rule") == pytest.approx(cost)
-    told = "TensorRT-LLM wants its longest draft at batch size 1, which costs"
+    told = "TensorRT-LLM requires its longest draft at batch size 1, which costs"
     assert f"{told} {cost:.1%}." in run(TENSORRT, one_line=True)
 
 
@@ -152,7 +153,7 @@ def test_largest_batch_is_what_fits_in_memory(run, document, rows):
     words = "--tensor-parallel 1 --context-length 65536 --draft-length 10 --batch-size 1"
     (point,) = rows(f"predict{EAGLE} {words}")
     assert point["max_batch_size"] == most == answer["assumptions"]["max_batch_size"] < 512
-    told = f"Ends: batch size {most}, the largest that fits in memory at context 65536"
+    told = f"Last batch size: {most}, the largest that fits in memory at context 65536"
     assert told in run(command, one_line=True)
     assert len(rows(f"{BASE} --graph-limit 4096")) == 512
     beyond = document(f"{command} --max-batch-size {most + 1}")
@@ -163,8 +164,8 @@ def test_largest_batch_is_what_fits_in_memory(run, document, rows):
 def told_to_pay(text):
     """Return the batch sizes at which the verdict says that it pays, and may pay or not."""
     found = []
-    for label in ("Pays", "May pay"):
-        spans = re.search(rf"{label}: ([-\d]+(?:, [-\d]+)*)", text)
+    for label in ("Surely pays", "May pay"):
+        spans = re.search(rf"{label} \([^)]*\): batch sizes ([-\d]+(?:, [-\d]+)*)", text)
         ends = [span.split("-") for span in spans[1].split(", ")] if spans else []
         found.append({size for e in ends for size in range(int(e[0]), int(e[-1]) + 1)})
     return found
@@ -181,7 +182,7 @@ def test_a_schedule_that_does_not_fit_does_not_open_with_pays(run, document):
     told = f"Only batch sizes up to {most} fit in memory at context 1024. If all"
     assert run(command, one_line=True).startswith(told)
     longest = max(each["draft_length"] for each in answer["ranges"])
-    told = f"the largest batch that fits is {most} at draft length {longest}"
+    told = f"The largest batch that fits is {most} at draft length {longest}"
     assert answer["warnings"][0].endswith(told)
     assert 0 < most < 900
 
@@ -198,9 +199,9 @@ def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted(run, docume
         found.setdefault(row["batch_size"], []).append(row["speedup"])
     assert all(s >= 0.99 * max(found[first + i]) for i, s in enumerate(losing))
     text = run(command, one_line=True)
-    told = f"{min(losing):.2f}x to {max(losing):.2f}x at {first}-512 with the best length"
-    assert f"Stops paying: above {first - 1}; {told}" in text
-    assert f"--max-num-seqs {first - 1} ends there." in text
+    told = f"0 included, gives {min(losing):.2f}x to {max(losing):.2f}x at {first}-512."
+    assert f"stops paying above batch size {first - 1}: even the best draft length, {told}" in text
+    assert f"--max-num-seqs {first - 1} keeps larger batches out." in text
     assert f"vllm serve MODEL --max-num-seqs {first - 1} " in text
     ended = document(command)
     assert [row["batch_size"] for row in ended["rows"]] == [*range(1, first)]
@@ -212,12 +213,13 @@ def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted(run, docume
 def test_what_larger_graphs_would_gain_is_what_they_gain(words, run, document):
     command = f"schedule {words} --for vllm"
     told = re.search(
-        r"Graphs: --max-cudagraph-capture-size (\d+) \(here --graph-limit \1\) gives ([\d.]+)x on"
-        r" average up to (?:\d+); ([\d.]+)x at (\d+), now ([\d.]+)x\."
-        r"(?: With these graphs one length for all: (\d)\.)?",
+        r"Larger CUDA graphs: --max-cudagraph-capture-size (\d+) \(in specmodel: --graph-limit \1\)"
+        r" gives ([\d.]+)x on average up to batch size (?:\d+); at (\d+), ([\d.]+)x"
+        r" instead of ([\d.]+)x\."
+        r"(?: With these graphs, draft length (\d) is the best)?",
         run(command, one_line=True),
     )
-    size, mean, more, place, here, one = told.groups()
+    size, mean, place, more, here, one = told.groups()
     enough, less = (document(f"{command} --graph-limit {int(size) - few}") for few in (0, 1))
     ended = document(f"{command} --max-batch-size {512 if 'eagle3' in words else 158}")
     gains = [each["rows"][int(place) - 1]["speedup"] for each in (enough, ended)]
@@ -239,8 +241,8 @@ def test_a_schedule_ends_at_the_last_batch_size_that_may_gain_more_than_a_percen
     assert len(whole) == 512 > len(rows(command)) == max(worth) > 256
     for words in (command, typed):
         told = run(words, one_line=True)
-        assert f"Stops paying: above {max(worth)};" in told
-        assert f"x at {max(worth) + 1}-512 with the best length" in told
+        assert f"stops paying above batch size {max(worth)}: " in told
+        assert f"x at {max(worth) + 1}-512. " in told
     free = "schedule mixtral-8x7b h100 --for vllm --drafter ngram --acceptance-rate 0.6"
     last = rows(free)[-1]
     assert (last["draft_length"], last["speedup"], last["fits"]) == (0, 1.0, True)

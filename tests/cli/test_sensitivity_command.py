@@ -16,7 +16,7 @@ DATA_SHEET = COMMAND + " --engine ideal --stack datasheet --routing-correlation 
 def test_people_see_80_columns_programs_all(command, run, document):
     out, found = run(command), document(command)
     assert len(widest(out)) <= 80
-    titles = ("1 % more of", "one at a time", "share of the variance", "Ranges vary", "Assumed:")
+    titles = ("1 % more of", "one at a time", "share of the variance", "Inputs vary", "Assumed:")
     places = [out.index(title) for title in titles]
     assert places == sorted(places)
     assert f"peedup {found['speedup']:.2f}, " in out
@@ -60,7 +60,8 @@ def test_verdict_says_what_matters(run, document):
     command = COMMAND + " --engine ideal --stack datasheet --range routing_correlation=0:1"
     row = document(command)["tornado"][0]
     moved = f"{row['speedup_at_low']:.2f} to {row['speedup_at_high']:.2f}"
-    told = f"Moves it most: {row['input']}, from {moved}. Decides most of its variance: "
+    told = f"Largest effect on the speedup: {row['input']}, from {moved}. "
+    told += "Largest share of its variance: "
     assert told in run(command, one_line=True)
 
 

@@ -33,11 +33,11 @@ def test_the_first_lines_say_the_answer_and_what_was_taken(run, rows):
     assert re.match(r"Turn it on: [\d.]+x at batch size 1 with 4 drafted \(80 % interval", opening)
     assert "Qwen3.5-397B-A17B + MTP head on 8 x NVIDIA H200 SXM" in opening
     best = max(rows("predict qwen3.5-397b h200"), key=lambda row: row["speedup"])
-    tokens = f"{best['tokens_per_step']:.2f} tokens a step"
+    tokens = f"{best['tokens_per_step']:.2f} tokens per step"
     by_task = r"code [\d.]+; chat [\d.]+"
     assert re.search(rf"Acceptance: {tokens} in mixed use \({by_task}\), published\.", opening)
     below = run("predict qwen3.5-397b h200 --verbose", one_line=True)
-    assert "Yours to give: gpus 8 (the fewest that hold weights, drafter and 32 requests" in below
+    assert "Defaults you can change: gpus 8 (the fewest that hold weights, drafter and 32" in below
     assert "drafter mtp (as in vLLM recipes" in below
     assert f"Engine: {load_engine('vllm').fit.fitted_on.version}" in below
 
@@ -54,7 +54,7 @@ def test_verbose_tells_all_that_json_says_was_assumed(run, document, command):
 def test_what_is_too_close_to_call_pays_from_the_tokens_that_are_told(run, rows):
     words = "predict qwen3-30b h100 --drafter eagle3 --draft-length 3 --batch-size 4"
     text = run(f"{words} --acceptance-rate 0.5", one_line=True)
-    needed = re.match(r"Too close.* from ([\d.]+) tokens a step of 3 drafted", text)
+    needed = re.match(r"Too close.* above ([\d.]+) tokens per step with 3 drafted", text)
     (row,) = rows(f"{words} --tokens-per-step {needed[1]}")
     assert row["speedup"] == pytest.approx(1, abs=0.01)
 
@@ -120,7 +120,7 @@ def test_where_one_length_loses_a_schedule_is_pasted(document):
 def test_the_layout_that_carries_more_is_pointed_to_and_is_so(run, rows):
     """Where no degree was typed; the numbers are those of compare."""
     text = run("predict qwen3.5-397b 8xh200", one_line=True)
-    found = r"Layout: (.*?) carries (\d+)% more tokens/s at (\d+)"
+    found = r"Layout: (.*?) gives (\d+)% more tokens/s at (\d+)"
     name, more, size = re.search(found, text).groups()
     compared = rows(f"compare qwen3.5-397b 8xh200 --batch-size {size}")
     rates = {row["alternative"]: row["throughput"] for row in compared}
@@ -132,8 +132,9 @@ def test_the_layout_that_carries_more_is_pointed_to_and_is_so(run, rows):
 def test_without_a_measurement_the_question_is_turned_round(run, document):
     words = "predict mixtral-8x7b h100 --drafter eagle3"
     text = run(words, one_line=True)
-    assert text.startswith("Acceptance is not known: speculation pays from ")
-    assert re.search(r"Heads: lower quartile / .* [\d.]+-[\d.]+x \(eagle3 of 29 targets, by", text)
+    assert text.startswith("Acceptance is not known: speculation pays above ")
+    gained = r"heads of this kind gain .* [\d.]+-[\d.]+x \(lower quartile / "
+    assert re.search(gained + r".*; eagle3 of 29 targets, by", text)
     told = document(words)
     for row in told["rows"]:
         assert "speedup" not in row
@@ -142,16 +143,17 @@ def test_without_a_measurement_the_question_is_turned_round(run, document):
     assert "acceptance" not in told["assumptions"]
 
 
-_WITHIN = r"Within [\d.]+ms a token: batch size (\d+) .*"
-_WITHIN += r"Within [\d.]+ms a token without speculation: batch size (\d+) "
+_WITHIN = r"Within [\d.]+ms per token with speculation: batch size (\d+)\b.*"
+_WITHIN += r"Within [\d.]+ms per token without speculation: batch size (\d+) "
 """The largest batches as a page says them."""
 
 
 def test_a_tpot_target_keeps_the_rows_that_meet_it_and_names_the_largest_batch(run, rows):
     words = "predict qwen3-30b h100 --tpot-target 6ms"
     text = run(words, one_line=True)
-    told = r"Within 6ms a token: batch size (\d+) \(80 % interval (\d+) to (\d+)\) with speculation"
-    told += r".*Within 6ms a token without speculation: batch size (\d+) "
+    told = r"Within 6ms per token with speculation: batch size (\d+) "
+    told += r"\(80 % interval (\d+) to (\d+)\).*"
+    told += r"Within 6ms per token without speculation: batch size (\d+) "
     named = [*map(int, re.match(told, text).groups())]
     every = rows("predict qwen3-30b h100 --batch-size 1:64")
     columns = ("tpot", "tpot_high", "tpot_low", "forward_time")
@@ -163,13 +165,14 @@ def test_a_tpot_target_keeps_the_rows_that_meet_it_and_names_the_largest_batch(r
     assert {named[0], *map(int, re.findall(r"x at batch size (\d+)", text))} <= sizes
     fast, _, _, plain = named
     bare = run(f"{words} --no-interval", one_line=True)
-    assert f"batch size {fast} with speculation, " in bare
+    assert f" with speculation: batch size {fast}, " in bare
     assert f"without speculation: batch size {plain}, " in bare
     typed = run(f"{words} --batch-size 2,64 --draft-length 3", one_line=True)
-    assert f"Within 6ms a token: batch size {fast} " in typed  # not of typed ones alone
+    # not of typed ones alone
+    assert f"Within 6ms per token with speculation: batch size {fast} " in typed
     assert f"without speculation: batch size {plain} " in typed
     unmet = run("predict qwen3-30b h100 --tpot-target 1us", one_line=True)
-    assert unmet.startswith("No batch meets 1us: least ")
+    assert unmet.startswith("No batch size meets 1us per token: the shortest time is ")
 
 
 @cases("words target", ("qwen3.5-397b h200", "20ms"), ("qwen3-30b 1xb200", "8ms"))
@@ -186,9 +189,9 @@ def test_the_next_batch_is_beyond_a_plain_tpot_target(run, rows, document, words
         assert last[name] <= most
         assert not beyond["fits"] or beyond[name] > most
     if not beyond["fits"]:
-        assert f"Next: {fast + 1} does not fit in memory." in text
+        assert f"Batch size {fast + 1} does not fit in memory." in text
         return
-    assert f"Next: {fast + 1} takes longer." in text
+    assert f"Batch size {fast + 1} misses the target." in text
 
 
 def test_lengths_that_were_typed_are_answered_without_an_acceptance(rows):
@@ -309,7 +312,7 @@ def test_alternatives_within_a_time_per_token_are_those_of_predict(run, rows):
     sizes = re.search(_WITHIN, told).groups()
     found = row["largest_batch_size"], row["largest_batch_size_plain"]
     assert found == tuple(map(int, sizes))
-    assert f" with speculation, {row['throughput_per_gpu_within']:.0f} tokens/s." in told
+    assert f", {row['throughput_per_gpu_within']:.0f} tokens/s. " in told
 
 
 def test_a_list_for_one_thing_names_the_command_that_takes_lists(refuse):
@@ -333,7 +336,8 @@ def test_a_list_of_what_if_is_compared_each_as_predict_has_it(rows, refuse):
 def test_acceptance_by_task_moves_the_best_speedup(run, rows):
     """The ends are those of predictions with the rates that 80 % of the tasks of a head have."""
     words = "predict qwen3-30b-a3b h100"
-    found = r"a head has ([\d.]+) to ([\d.]+): ([\d.]+)x to ([\d.]+)x at batch size (\d+)\."
+    found = r"a head has ([\d.]+) to ([\d.]+) tokens per step, that is "
+    found += r"([\d.]+)x to ([\d.]+)x at batch size (\d+)\."
     text = run(f"{words} --acceptance-rate 0.7", one_line=True)
     few, many, least, most, where = map(float, re.search(found, text).groups())
     fitting = [row for row in rows(f"{words} --acceptance-rate 0.7") if row["fits"]]
@@ -344,7 +348,7 @@ def test_acceptance_by_task_moves_the_best_speedup(run, rows):
         (row,) = rows(f"{words} {point} --tokens-per-step {tokens}")
         assert row["speedup"] == pytest.approx(gain, abs=0.01)
     own = run(f"{words} --acceptance-rate 0.7 --acceptance-spread 0.1", one_line=True)
-    assert re.search(r"tokens a step \([\d.]+ to [\d.]+ by task\)", own)
+    assert re.search(r"tokens per step \([\d.]+ to [\d.]+ by task\)", own)
     assert "of tasks" not in run(f"{words} --drafter ngram --acceptance-rate 0.6")
 
 

@@ -64,14 +64,14 @@ def test_the_mean_draft_is_of_all_steps(text, engine, tokens, mean, longest, sha
     assert told == (mean and pytest.approx(mean, rel=0.006), share and pytest.approx(share))
 
 
-_MEAN = "Tokens per step: 2.9. Drafted on average: 2.6. Longest draft: 8."
+_MEAN = "Tokens per step: 2.9. Mean draft length: 2.6. Longest draft: 8."
 
 
 @cases(
     "text drafter length told",
     (log.suffix, "suffix", 3, _MEAN),
     (log.suffix, "eagle3", 3, _MEAN),
-    (log.llama_simple, "llama-3.2-1b", 1, "Tokens per step: 1.373. Drafted on average: 1.14."),
+    (log.llama_simple, "llama-3.2-1b", 1, "Tokens per step: 1.373. Mean draft length: 1.14."),
     (log.llama_steps, "eagle3", 1, "Longest draft: 4. Steps with a draft: 61.40%."),
     (log.llama_ngram.format("", "", " = 2873"), "ngram", 1, "Steps with a draft: 0.17%."),
 )
@@ -216,8 +216,9 @@ def test_what_no_engine_says_is_refused(text, expected):
 def test_standard_input_is_predicted(text, form, told, expected, monkeypatch, document, rows):
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     read = document("acceptance -")
-    cut = ["2 rates make 1.92 tokens a step, the mean is 2.47: later positions are missing"]
-    assert text != log.cut or read["warnings"] == cut
+    cut = "the 2 rates give 1.92 tokens per step, but the mean is 2.47"
+    cut += ": the log lacks later positions"
+    assert text != log.cut or read["warnings"] == [cut]
     options = f"{told} {read['predict'][form]}"
     (row,) = rows(f"predict qwen3-30b-a3b h100 --batch-size 1 {options}")
     assert row["tokens_per_step"] == pytest.approx(expected, abs=0.002)
@@ -232,7 +233,7 @@ def test_standard_input_is_predicted(text, form, told, expected, monkeypatch, do
 def test_what_tells_the_share_of_drafts_is_asked_for(text, is_missing, monkeypatch, document):
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     told = " ".join(document("acceptance -")["warnings"])
-    assert ("too many for a look-up" in told) == is_missing
+    assert ("they are too many" in told) == is_missing
 
 
 def test_a_file_without_any_of_them_says_what_would_do(tmp_path, refuse):
@@ -247,7 +248,7 @@ def test_the_answer_of_a_server_is_read_and_other_json_is_refused(tmp_path, run,
     path = tmp_path / "answer.json"
     path.write_text(log.answer)
     assert run(f"acceptance {path}").startswith(
-        "Printed by: vLLM.\nLines: 1.\nTokens per step: 1.2"
+        "Printed by: vLLM.\nLog lines read: 1.\nTokens per step: 1.2"
     )
     path.write_text('{"a": 1}')
     refuse(f"acceptance {path}")

@@ -247,7 +247,7 @@ def test_a_component_that_is_none_is_named(calibrate, capsys):
 
 @cases(
     "failing status told",
-    ("copy launch", 0, "Warning: points skipped (boom): 2, such as copy-1048576, launch-0."),
+    ("copy launch", 0, "Warning: 2 points were skipped (boom), such as copy-1048576, launch-0."),
     ("gemm", 2, "got 'no gemm that was timed'; expected products"),
     ("copy launch experts gemm attention elementwise", 2, "--again gemm times them anew"),
 )
@@ -306,7 +306,7 @@ def test_alone_it_takes_the_device_that_is_there_and_is_known_as_mine(
     told = json.loads(capsys.readouterr().out)["deployment"]
     assert (told["stack"], told["kernels"]) == ("torch", f"measured here, {day}")
     assert main(["predict", "olmoe-1b-7b", "mine", "--engine", "vllm", "--verbose"]) == 0
-    assert f"measured here, {day} (torch 2.13.0); off by" in capsys.readouterr().out
+    assert f"measured here, {day} (torch 2.13.0); mean error " in capsys.readouterr().out
     again = ["--hardware", "mine", "--output", f"{tmp_path}/b.toml"]
     assert main(["calibrate", "--tiny", *again]) == 0
 

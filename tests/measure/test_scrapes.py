@@ -255,9 +255,9 @@ def test_drafts_that_vary_are_predicted_at_their_mean_length(write, run):
     reached = [700, 450, 300, 180, 110, 70, 50, 40]
     path = write((LLAMA, 0, 1000, 2600, reached))
     text, document = run(f"acceptance {path}"), json.loads(run(f"acceptance {path} --json"))
-    assert "\nDrafted on average: 2.6.\nLongest draft: 8.\n" in text
+    assert "\nMean draft length: 2.6.\nLongest draft: 8.\n" in text
     assert document["predict"] == ["--draft-length 3 --tokens-per-step 2.9 --proposal-rate 1"]
-    assert "the options take the mean draft" in document["warnings"][0]
+    assert "the options use the mean draft" in document["warnings"][0]
     assert document["predict"][0] in text
 
 

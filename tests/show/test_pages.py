@@ -20,7 +20,7 @@ def test_of_an_engine_that_is_not_modelled_no_answer_is_sure(asked, kind):
     views = [p.report(), *(str(p.view(name)) for name in ("peak", "lengths", "break-even"))]
     answers = [" ".join(text.split()) for text in (*views, json.dumps(p.to_dict()))]
     assert all(str(told[0]).split(":")[0] in text for text in answers if told)
-    sure = [bool(re.search(r"\bsurely\b|published cases|speedup_low", text)) for text in answers]
+    sure = [bool(re.search(r"\b[Ss]urely\b|published cases|speedup_low", text)) for text in answers]
     assert any(sure) != bool(kind)
     is_sure = not kind and p.facts["ground_kind"].value == "known"
     assert ("Turn it on" in views[0], "may pay: " in views[0]) == (is_sure, not is_sure)
@@ -29,9 +29,9 @@ def test_of_an_engine_that_is_not_modelled_no_answer_is_sure(asked, kind):
 def test_answers_say_what_was_read_and_the_tokens_of_the_other_way():
     where = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3", "draft_length": 3}
     for typed, tokens, other in (
-        ("0.533,0.333,0.333", 2.2, "conditional:0.533,0.333,0.333 is 1.77 tokens a step"),
+        ("0.533,0.333,0.333", 2.2, "conditional:0.533,0.333,0.333 is 1.77 tokens per step"),
         ("1.00,0.8,0.7,0.6", 3.1, "conditional:0.8,0.7,0.6 is 2.70, cumulative:1,0.8,0.7,0.6 is"),
-        ([0.8, 0.7, 0.6], 2.696, "cumulative:0.8,0.7,0.6 is 3.10 tokens a step"),
+        ([0.8, 0.7, 0.6], 2.696, "cumulative:0.8,0.7,0.6 is 3.10 tokens per step"),
         ("cumulative:0.8,0.7,0.6", 3.1, "of all drafts, as vLLM prints them)"),
     ):
         found = predict(**where, batch_size=1, acceptance_by_position=typed)
@@ -64,7 +64,7 @@ WALKED = {"split_tokens": 8, "context": 90_000.0, "way_out": "split_tokens=64", 
     "note words",
     (Note("beyond_graphs", GRAPHS), "at batch size 514 steps are larger than any CUDA graph"),
     (Note("beyond_graphs", GRAPHS), "(256 requests, SGLang's default)"),
-    (Note("beyond_graphs", GRAPHS), "decode 257 avoids that, here --graph-limit 257"),
+    (Note("beyond_graphs", GRAPHS), "decode 257 avoids that (in specmodel: --graph-limit 257)"),
     (Note("walked_keys", WALKED), "an 8-bit KV cache (--kv-dtype fp8) or an engine"),
     (Note("dtypes", {"dtypes": ("fp8", "bf16")}), "fp8 and bf16"),
 )
@@ -78,5 +78,5 @@ def test_a_card_that_nobody_measured_is_not_sure_of_its_gain():
     p = predict("qwen3.8-27b", "1xr9700", **asked, **where)
     assert p.facts["how_sure"].value == "may"
     assert p.facts["ground_kind"].value == "few"
-    assert "surely" not in str(p)
+    assert "surely" not in str(p).lower()
     assert p.to_dict()["facts"]["ground_rows"]["value"] == p.facts["ground_rows"].value

@@ -11,7 +11,7 @@ from typing import Any
 
 SHOWN: dict[str, Callable[..., Any]] = {}
 """Who shows what, if anyone does: the `view` of a prediction in all forms, the `answer` of another
-question, the `words` of a note."""
+question, the `words` of a note, the `html` of what prints."""
 
 
 def late(module: str, name: str) -> Callable[..., Any]:
@@ -43,7 +43,7 @@ def front(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
         setattr(module, name, value)
         return value
 
-    return load, lambda: sorted({*vars(module), *_homes(package)})
+    return load, lambda: sorted(_homes(package))
 
 
 @cache

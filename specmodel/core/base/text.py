@@ -19,12 +19,16 @@ VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
 
 
 class Printed:
-    """What a notebook shows as it prints."""
+    """What a notebook shows as it prints, with its facts; its `repr` is one line."""
+
+    is_brief: ClassVar[Any] = True
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        from html import escape
+        return {"text/plain": str(self), "text/html": str(SHOWN["html"](self))}
 
-        return {"text/plain": str(self), "text/html": f"<pre>{escape(str(self))}</pre>"}
+    def __repr__(self) -> str:
+        opening = textwrap.shorten(str(self).partition("\n\n")[0], 100, placeholder=" ...")
+        return f"<{type(self).__name__}: {opening}>"
 
 
 class Viewed(Printed):

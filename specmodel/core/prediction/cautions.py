@@ -36,7 +36,7 @@ def notes_with_drafts(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
         *notes_of_run(e.deployment, longest),
         *((*_of_memory(e), *_of_idle(e)) if is_best else ()),
         *notes_of_times(e),
-        *_beyond_measured(e, best),
+        *_beyond_measured(e),
         *_between_modules(e, best),
         *_below_block(e, best),
         *beyond_contexts(known, contexts),
@@ -176,10 +176,10 @@ def _ranges(size: FloatArray, holds: np.ndarray) -> str:
     return among(map(int, size.flat), map(int, size[holds]))
 
 
-def _beyond_measured(evaluation: Evaluation, best: FloatArray) -> list[Note]:
-    """Return a note if a draft asked for, or the best one, is longer than what was measured."""
-    lengths = evaluation.points["draft_length"], best
-    longest = max(np.max(length, where=~np.isnan(length), initial=0) for length in lengths)
+def _beyond_measured(evaluation: Evaluation) -> list[Note]:
+    """Return a note if a draft that is shown is longer than what was measured."""
+    length = evaluation.points["draft_length"]
+    longest = np.max(length, where=~np.isnan(length), initial=0)
     measured = evaluation.acceptance.measured_draft_length
     trained = evaluation.deployment.drafter.trained_positions
     known = trained if measured is None else np.max(measured)

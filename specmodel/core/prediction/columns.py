@@ -15,7 +15,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def _throughputs(row: Row) -> str:
     """Return the throughput without and with speculation."""
-    return f"{row['batch_size'] / row['forward_time']:.0f}>{row['throughput']:.0f}"
+    return f"{row['batch_size'] / row['forward_time']:.0f} -> {row['throughput']:.0f}"
 
 
 def _in_graph(e: Evaluation) -> Array:
@@ -106,7 +106,7 @@ def interval_of(name: str, *, is_time: bool = False) -> Column:
     '{speedup_low:.2f}-{speedup_high:.2f}'
     """
     low, high = f"{name}_low", f"{name}_high"
-    form = f"{{{low}:s}}>{{{high}:s}}" if is_time else f"{{{low}:.2f}}-{{{high}:.2f}}"
+    form = f"{{{low}:s}} -> {{{high}:s}}" if is_time else f"{{{low}:.2f}}-{{{high}:.2f}}"
     meaning = "ends of the central 80 % interval"
     return Column(low, "s" if is_time else "-", meaning, title="80 %\ninterval", form=form, spare=8)
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 
 _ALL = "to_frame() has all"
+_MOST_PRINTED = 60
+"""Points that print as a page, and of which a table has at most so many [-]."""
 _WHERE_VARIED = ("draft_length", "fits")
 """Columns that a table of all columns has where they vary."""
 
@@ -179,11 +181,22 @@ class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True
         return dict(self.view(**how).to_dict())
 
     def __str__(self) -> str:
-        size, most = self.batch_size.size, 60
-        if self.case and size <= most and SHOWN:
+        if self.is_brief:
             return self.report()
+        size, most = self.batch_size.size, _MOST_PRINTED
         rest = f"\nThe first {most} of {size} points; to_frame() has all." if size > most else ""
         return self.to_text(most=most) + rest
+
+    def __repr__(self) -> str:
+        d = self.deployment
+        drafter, gpus = f" + {d.drafter.name}" * d.has_drafter, d.layout.num_gpus
+        what = f"{d.target.name}{drafter} on {gpus} x {d.hardware.name}"
+        return f"<Prediction: {what}; points: {self.batch_size.size}>"
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether it prints as a page: not as a table of its first points."""
+        return bool(self.case and self.batch_size.size <= _MOST_PRINTED and SHOWN)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._by_name})

@@ -127,7 +127,7 @@ def seconds(value: float, beside: float | None = None) -> str:
 def filler(form: Form) -> Callable[[Row], str]:
     """Return a function from row to cell; a cell is a dash if one of its values is None or NaN.
 
-    ``a>b`` shows a unit that both share once, at the end.
+    ``a -> b`` shows a unit that both share once, at the end.
     """
     if not isinstance(form, str):
         return form
@@ -146,7 +146,7 @@ def filler(form: Form) -> Callable[[Row], str]:
                 unit = text.lstrip("0123456789.e+-")
             elif name:
                 text = format(row[name], spec)
-            if between == ">" and unit == last:
+            if between == " -> " and unit == last:
                 parts[-1] = parts[-1].removesuffix(unit)
             parts += [between, text]
         return "".join(parts)

@@ -68,7 +68,7 @@ def test_whose_state_is_said(run, document):
 
 def test_answer_comes_first_then_the_policies_then_what_was_assumed(run):
     out = run(MEASURED)
-    heading = "\nTimes of times.csv; trace.jsonl, 12 requests\nA decode step takes 10ms;"
+    heading = "\nTimes of times.csv; trace.jsonl, 12 requests\nA decode step takes 10ms."
     case, table, assumed = (out.index(text) for text in (heading, "\npolicy ", "Assumed: "))
     assert case < table < assumed
     lines = [line.split() for line in out.split("\npolicy ")[1].splitlines()[1:8]]
@@ -76,8 +76,9 @@ def test_answer_comes_first_then_the_policies_then_what_was_assumed(run):
     gains = {name: float(line[1]) for name, line in zip(NAMES, lines, strict=True)}
     best = max((name for name in NAMES if name not in ("best-fixed", "oracle")), key=gains.get)
     assert out.startswith(f"Best at batch size 1: {best}, {gains[best]:.2f}x")
-    assert re.search(r"^best-fixed:\d, oracle: told the requests beforehand, ", out, re.M)
-    assert len(re.findall(r"\nSteps testing lengths: cascade \d+%\.", out)) == 1
+    told = r"^best-fixed:\d, oracle: a bound that knows the requests beforehand, "
+    assert re.search(told, out, re.M)
+    assert len(re.findall(r"\nSteps that test draft lengths: cascade \d+%\.", out)) == 1
 
 
 @pytest.mark.parametrize("policies", ["none,fixed:1,fixed:2,fixed:3,cascade", "none,fixed:2"])
@@ -131,7 +132,7 @@ def test_assumed_unless_given(name, option, document):
 def test_acceptance_of_another_kind_of_drafter_warns(drafter, trace, named, document, ended):
     command = f"{PREDICTED} --drafter {drafter} --trace {trace} --policy none,fixed:1"
     (warning,) = document(command)["warnings"]
-    assert warning.endswith(f"but the acceptance that of {named}")
+    assert warning.endswith(f"but the acceptance is that of {named}")
     assert ended(f"{command} --csv")[2] == f"specmodel: warning: {warning}\n"
 
 
@@ -146,7 +147,7 @@ def test_what_does_not_fit_is_said_first_and_marked(run, document):
     command = f"{PREDICTED} --memory-utilization 0.5 --tensor-parallel 1"
     assert "Nothing fits in memory. If it did: " in in_one_line(run(command).split("\n\n")[0])
     found = document(command)
-    assert "not even the weights fit" in found["warnings"][0]
+    assert "Not even the weights fit" in found["warnings"][0]
     assert [row["fits"] for row in found["policies"]] == [False] * len(NAMES)
 
 

@@ -30,7 +30,7 @@ async function show({ push }) {
     document.getElementById("heard").textContent = answer.querySelector("h2").textContent; // not all of it
   } catch (error) {
     if (error.name === "AbortError") return;
-    answer.textContent = "The server does not answer: it has ended, or cannot be reached.";
+    answer.textContent = "The server does not answer: it has ended or cannot be reached.";
   }
   answer.removeAttribute("aria-busy");
 }
