@@ -14,7 +14,7 @@ from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patches import ConnectionPatch, Patch
 from texts import unreadable, written
 
 from specmodel.core.prediction.columns import COLUMN_UNITS
@@ -62,7 +62,8 @@ def _data(ax: Axes) -> Iterator[tuple[Artist, np.ndarray]]:
         if line.get_transform() == ax.transData and len(line.get_xdata()):
             yield line, np.asarray(line.get_xydata(), dtype=float)
     for patch in ax.patches:
-        if patch.get_data_transform() == ax.transData:
+        is_leader = isinstance(patch, ConnectionPatch)  # to a name beside the axes
+        if patch.get_data_transform() == ax.transData and not is_leader:
             path = patch.get_patch_transform().transform_path(patch.get_path())
             yield patch, path.vertices
     for collection in ax.collections:

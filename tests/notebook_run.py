@@ -71,7 +71,7 @@ def result(value: Any, count: int) -> dict[str, Any]:
 
 def picture(figure: Any) -> dict[str, Any]:
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=100, metadata={"Software": None})
+    figure.savefig(file, format="png", dpi=150, metadata={"Software": None})
     data = {"image/png": base64.b64encode(file.getvalue()).decode() + "\n"}
     return {"data": data, "metadata": {}, "output_type": "display_data"}
 

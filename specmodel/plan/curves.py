@@ -189,10 +189,11 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     pandas.DataFrame
         A row for each point: batch_size, context_length, draft_length,
         break_even_acceptance_rate and break_even_tokens_per_step, NaN where no rate pays,
-        speedup_per_token, what a token more a step adds to the speedup, and fits, whether it fits
-        in memory. Of a prediction with intervals and no prefill also sure_acceptance_rate and
-        sure_tokens_per_step, from which the 80 % interval of the speedup is above 1, NaN where it
-        is at no rate. With acceptance by context also tokens_per_step and speedup, by it.
+        speedup_per_token, what a token more a step adds to the speedup, max_graph_batch_size,
+        missing without a limit, and fits, whether it fits in memory. Of a prediction with
+        intervals and no prefill also sure_acceptance_rate and sure_tokens_per_step, from which the
+        80 % interval of the speedup is above 1, NaN where it is at no rate. With acceptance by
+        context also tokens_per_step and speedup, by it.
 
     Examples
     --------
@@ -206,8 +207,9 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     import pandas as pd
 
     rows = break_even_rows(prediction)
-    needed = [name for name in rows[0] if name.endswith(("_acceptance_rate", "_tokens_per_step"))]
-    return pd.DataFrame(rows).astype(dict.fromkeys(needed, float))
+    ends = ("_acceptance_rate", "_tokens_per_step", "graph_batch_size")
+    numbers = [name for name in rows[0] if name.endswith(ends)]
+    return pd.DataFrame(rows).astype(dict.fromkeys(numbers, float))
 
 
 def break_even_rows(prediction: Prediction) -> list[Row]:
@@ -227,6 +229,8 @@ def break_even_rows(prediction: Prediction) -> list[Row]:
     found["speedup_per_token"] = 1 / p.relative_step_time
     if p.evaluation.acceptance.measured_by_context:
         found |= {"tokens_per_step": p.tokens_per_step, "speedup": p.speedup}
+    graphs = p.max_graph_batch_size
+    found["max_graph_batch_size"] = np.where(np.isnan(graphs), np.array(None), graphs)
     found["fits"] = p.fits
     return [*{tuple(row.values()): row for row in rows_of(found)}.values()]
 
@@ -244,9 +248,9 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
     pandas.DataFrame
         A row for each alternative and point: alternative, batch_size, context_length,
         best_draft_length; speedup, target_efficiency, tpot, throughput and limited_by with it;
-        tpot_plain and throughput_plain without speculation; fits, throughput_per_gpu and
-        max_graph_batch_size; with intervals speedup_low and speedup_high, None where nothing is
-        drafted.
+        tpot_plain and throughput_plain without speculation; fits, throughput_per_gpu,
+        max_graph_batch_size and max_graph_batch_size_plain; with intervals speedup_low and
+        speedup_high, None where nothing is drafted.
     """
     import pandas as pd
 
@@ -273,6 +277,7 @@ def compared_rows(predictions: Mapping[str, Prediction]) -> list[Row]:
             "fits": p.fits,
             "throughput_per_gpu": p.batch_size / p.tpot / p.deployment.layout.num_gpus,
             "max_graph_batch_size": p.max_graph_batch_size,
+            "max_graph_batch_size_plain": p.max_graph_batch_size_plain,
         }
         if all(each.intervals for each in predictions.values()):
             gain, none = (p.intervals or {})["speedup"], np.array(None)

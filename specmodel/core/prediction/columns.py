@@ -1,6 +1,7 @@
 """The columns of a prediction: declared once each in ``columns.toml``, with their values here."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,12 @@ def _in_graph(e: Evaluation) -> Array:
     return ~limit.is_beyond(batch_size, tokens, e.deployment.layout.replicas)
 
 
-def _max_graph_batch_size(e: Evaluation) -> Array:
+def _max_graph_batch_size(e: Evaluation, *, is_plain: bool = False) -> Array:
     limit, verify_tokens = e.deployment.graph_limit, e.points["verify_tokens"].astype(float)
     if limit is None:
         return np.full(verify_tokens.shape, np.nan)
-    return limit.most_requests(verify_tokens, e.deployment.layout.replicas)
+    tokens = np.ones_like(verify_tokens) if is_plain else verify_tokens
+    return limit.most_requests(tokens, e.deployment.layout.replicas)
 
 
 def _point(name: str) -> Callable[[Evaluation], Array]:
@@ -49,6 +51,7 @@ _SOURCES: dict[str, Callable[[Evaluation], Array]] = {
     "limited_by": lambda e: e.limit,
     "in_graph": _in_graph,
     "max_graph_batch_size": _max_graph_batch_size,
+    "max_graph_batch_size_plain": partial(_max_graph_batch_size, is_plain=True),
     "memory_bytes": lambda e: e.memory.total_bytes(e.points["batch_size"]),
     "max_batch_size": lambda e: e.memory.max_batch_size,
     "fits": lambda e: np.asarray(e.points["batch_size"] <= e.memory.max_batch_size),

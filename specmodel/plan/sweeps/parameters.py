@@ -32,7 +32,7 @@ POINT_AXES = (*LOAD, "context_length", "batch_size", "draft_length", "verify_tok
 DEFAULT_COLUMNS = (
     *("tokens_per_step", "forward_time", "verify_time", "draft_time", "step_time"),
     *("target_efficiency", "speedup", "tpot", "throughput", "limited_by"),
-    *("max_graph_batch_size", "memory_bytes", "fits", "prefill_time"),
+    *("max_graph_batch_size", "max_graph_batch_size_plain", "memory_bytes", "fits", "prefill_time"),
 )
 """Columns wanted beside the axes where none are named; the last only under load."""
 

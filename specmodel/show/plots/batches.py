@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from specmodel.core.prediction.columns import with_interval
+from specmodel.show import labels, tables
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import COLOURS, Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
 
 _MOST_MARKED = 20
 _MOST_CHARACTERS = 36
 _WIDE = 8.0
 """Largest over least time from which their axis is logarithmic [-]."""
+_APART_BARS = 2.2
+"""Points between the intervals of two lines."""
+_GRAPHS = dict.fromkeys((frames.GRAPHS, frames.PLAIN_GRAPHS), np.inf)
+"""Columns of where CUDA graphs end: nowhere, if a row has none."""
+_PLAIN_END: Style = style.DOTTED | {"linestyle": (0, (5, 2, 1, 2))}
+"""A line where CUDA graphs of plain decoding end."""
+Table: TypeAlias = pd.DataFrame
+Edges: TypeAlias = list[tuple[float, int]]
+"""Batch sizes where CUDA graphs end, with the number of the line, -1 of plain decoding."""
 _BOX: Style = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 _FOOT = 0.12
 """Share of the height of a logarithmic axis below its lines, for numbers [-]."""
@@ -30,15 +38,13 @@ _AT_1 = {"speedup": "break-even", "utility": "break-even", "target_efficiency": 
 """What 1 means."""
 _TIMES = [with_interval("tpot_plain"), with_interval("forward_time")]
 """Columns of plain decoding's time per token."""
-_FURTHER = (frames.GRAPHS, frames.MEASURED, *_TIMES[0], *_TIMES[1])
+_FURTHER = (frames.GRAPHS, frames.PLAIN_GRAPHS, frames.MEASURED, *_TIMES[0], *_TIMES[1])
 """Columns of limits, of what was measured and of plain decoding."""
 _PLAIN = ("tpot", "throughput", "step_time")
 """Quantities that plain decoding has too."""
 
 
-def speedup(
-    table: pd.DataFrame, ax: Axes, *, marks: bool = True, measured: pd.DataFrame | None = None
-) -> Axes:
+def speedup(table: Table, ax: Axes, *, marks: bool = True, measured: Table | None = None) -> Axes:
     """Draw the speedup over the batch size, with a line for each set of other inputs.
 
     Parameters
@@ -48,13 +54,14 @@ def speedup(
         drawn of each line, and what does not fit in memory by max_batch_size or fits is pale. At
         most six lines, told apart by draft_length, context_length or other inputs such as target;
         best draft lengths, one for each batch size, make one line. The line breaks beyond a row's
-        max_graph_batch_size.
+        max_graph_batch_size, and a ratio beyond max_graph_batch_size_plain.
     marks
         Whether a dotted line stands where CUDA graphs end, and numbers below a single line where
         best draft lengths change.
     measured
         What was measured, drawn as crosses: columns batch_size and speedup, and those that tell
-        lines apart where a cross belongs to one.
+        lines apart where a cross belongs to one. A batch size that is missing gives a bar at the
+        left edge.
 
     Examples
     --------
@@ -68,7 +75,7 @@ def speedup(
 
 
 def target_efficiency(
-    table: pd.DataFrame, ax: Axes, *, marks: bool = True, measured: pd.DataFrame | None = None
+    table: Table, ax: Axes, *, marks: bool = True, measured: Table | None = None
 ) -> Axes:
     """Draw the target efficiency over the batch size, with a line for each set of other inputs.
 
@@ -81,12 +88,7 @@ def target_efficiency(
 
 
 def over_batch_size(
-    table: pd.DataFrame,
-    ax: Axes,
-    quantity: str,
-    *,
-    marks: bool = True,
-    measured: pd.DataFrame | None = None,
+    table: Table, ax: Axes, quantity: str, *, marks: bool = True, measured: Table | None = None
 ) -> Axes:
     """Draw any column of numbers over the batch size, with a line for each set of other inputs.
 
@@ -101,40 +103,50 @@ def over_batch_size(
     """
     further = [name for name in (*_ends(quantity), *_FURTHER) if name in table]
     # nothing drafted has no interval, and not every engine has graphs
-    rows = frames.checked(table, ["batch_size", quantity, *further], may_lack=further)
-    frames.need_positive(rows, "batch_size")
+    rows = tables.checked(table, ["batch_size", quantity, *further], may_lack=further)
+    tables.need_positive(rows, "batch_size")
+    rows = rows.assign(**{name: rows.get(name, np.inf) for name in _GRAPHS}).fillna(_GRAPHS)
     title, names, lines = frames.lines(rows, "batch_size", quantity)
-    named, edges = list[tuple[Any, float]](), list[list[float]]()
+    named, edges = list[tuple[Any, Any]](), Edges()
+    marker = {} if max(len(part) for _, part in lines) <= _MOST_MARKED else {"marker": None}
+    limits = [frames.GRAPHS] if quantity in _PLAIN else [*_GRAPHS]
     for i, (name, part) in enumerate(lines):
-        pieces, turns = _pieces(part)
-        line = _line(ax, pieces, quantity, i, style.shortened(name, _MOST_CHARACTERS))
-        named.append((line, part[quantity].iloc[-1]))
-        edges.append(turns)
-    handles = _without(ax, rows, lines, quantity)
+        look = style.series(i, label=labels.shortened(name, _MOST_CHARACTERS), **marker)
+        named.append((style.key(**look), part[["batch_size", quantity]].to_numpy()[-1]))
+        for piece in _pieces(part, limits, i, edges):
+            _line(ax, piece, quantity, look, _beside(i, lines))
+            look["label"] = "_"
+    handles = _without(ax, rows, lines, quantity, edges)
     colour = style.GREY if handles or len(lines) > 1 else COLOURS[0]
     if measured is None and frames.MEASURED in rows:
         measured = rows[rows[frames.MEASURED].notna()]
     are_beside = style.are_beside([name for name, _ in lines])  # else their entries say it
     if are_beside and not handles and (measured is not None or not lines[0][0]):
-        handles.append(style.key("predicted", **style.series(0, color=colour)))
-    if {*_ends(quantity)} <= {*rows}:
-        handles.append(style.swatch("80 % interval", **style.band(colour)))
-    if measured is not None:
-        _crosses(ax, frames.measured(measured, quantity), names, lines)
-        handles.append(style.key("measured", **style.crosses(5)))
+        handles.append(style.key("predicted", **style.series(0, color=colour, **marker)))
+    handles += _interval_key(rows, quantity, colour, len(lines))
+    handles += _crosses(ax, measured, quantity, names, lines)
     if quantity in _AT_1:
         style.unity(ax)
         handles.append(style.break_even(_AT_1[quantity]))
-    _axes(ax, rows, quantity)
+    _axes(ax, rows, quantity, 1.2 if are_beside and lines[0][0] else 1)
     if marks:
-        handles += _mark(ax, edges)
-        if len(lines) == 1 and "draft_length" in rows and rows["draft_length"].nunique() > 1:
-            _number(ax, lines[0][1])
+        handles += _mark(ax, edges, len(lines)) or _told(rows)
+        _number(ax, lines)
     if not frames.fits(rows).all():
-        pale = style.series(0, color="0.7", mfc="white")
+        pale = style.series(0, color="0.7", mfc="white", **marker)
         handles.append(style.key("does not fit in memory", **pale))
     style.name_lines(ax, title, named, handles)
     return ax
+
+
+def _interval_key(rows: Table, quantity: str, colour: str, num_lines: int) -> list[Any]:
+    """Return the entry of a legend for intervals, if there are any: a band of one line, or bars."""
+    if not {*_ends(quantity)} <= {*rows}:
+        return []
+    if num_lines == 1:
+        return [style.swatch("80 % interval", **style.band(colour))]
+    bar: Style = {"color": colour, "marker": "|", "markersize": 8, "markeredgewidth": 0.7}
+    return [style.key("80 % interval", "", **bar)]
 
 
 def _ends(quantity: str) -> list[str]:
@@ -142,99 +154,146 @@ def _ends(quantity: str) -> list[str]:
     return [f"{quantity}_low", f"{quantity}_high"]
 
 
-def _crosses(ax: Axes, found: pd.DataFrame, names: Sequence[str], lines: frames.Lines) -> None:
-    """Draw what was measured: of each line those that agree with it, or all in black."""
-    shared = [name for name in names if name in found]
+def _beside(i: int, lines: frames.Lines) -> float | None:
+    """Return how far the intervals of a line are drawn beside it [point]; None of a line alone."""
+    return _APART_BARS * (i - (len(lines) - 1) / 2) if len(lines) > 1 else None
+
+
+def _crosses(ax: Axes, found: Any, quantity: str, by: list[str], lines: frames.Lines) -> list[Any]:
+    """Draw what was measured: of each line those that agree with it, or all in black.
+
+    Of an unknown batch size, a bar at the left edge has the height. Return entries of a legend.
+    """
+    if found is None:
+        return []
+    found = frames.measured(found, quantity)
+    shared = [name for name in by if name in found]
     for i, (_, part) in enumerate(lines if shared else lines[:1]):
         own = found.merge(part[shared].drop_duplicates()) if shared else found
+        at, no_size = own[own["batch_size"].notna()], own[own["batch_size"].isna()]
         look = style.crosses(i if shared else 5) | {"elinewidth": 0.8, "capsize": 2}
-        ax.errorbar(own["batch_size"], own["value"], yerr=own.get(frames.SPREAD), **look)
+        ax.errorbar(at["batch_size"], at["value"], yerr=at.get(tables.SPREAD), **look)
+        where = ax.get_yaxis_transform()
+        ax.hlines(no_size["value"], 0, 0.08, look["color"], linewidth=2, transform=where)
+    is_known = found["batch_size"].notna()
+    level = style.key("measured, batch size not given", color="black", linewidth=2)
+    told = {style.key("measured", **style.crosses(5)): is_known.any(), level: ~is_known.all()}
+    return [entry for entry, is_drawn in told.items() if is_drawn]
 
 
-def _axes(ax: Axes, rows: pd.DataFrame, quantity: str) -> None:
+def _axes(ax: Axes, rows: Table, quantity: str, spare: float) -> None:
     """Give an axes its scales and labels: rates and wide times logarithmic, others from 0."""
-    is_time, values = frames.unit(quantity) == "s", rows[quantity]
+    is_time, values = labels.unit(quantity) == "s", rows[quantity]
     if quantity == "throughput" or (is_time and values.max() > _WIDE * values.min() > 0):
         ax.margins(y=_FOOT)
         style.si_axis(ax.yaxis)
     else:
         ax.set_ylim(0, None)
-    ax.set_ylabel(frames.titled([quantity]))
+    ax.set_ylabel(labels.titled([quantity]))
     if is_time:
         style.scaled(ax.yaxis, 1000)
-    style.counts_axis(ax, rows["batch_size"], frames.titled(["batch_size"]))
+    style.counts_axis(ax, rows["batch_size"], labels.titled(["batch_size"]), spare)
 
 
-def _pieces(part: pd.DataFrame) -> tuple[list[pd.DataFrame], list[float]]:
-    """Return the points within and beyond CUDA graphs in turn, and where each turn is [request]."""
-    sizes, limits = part["batch_size"], part.get(frames.GRAPHS, pd.Series(np.inf, part.index))
-    beyond = sizes > limits
-    # of best lengths, the graphs of one may end before another is best
-    turns = (beyond != beyond.shift()) | (~beyond & (sizes > limits.shift()))
-    pieces = [piece for _, piece in part.groupby(turns.cumsum())]
-    edges = list[float]()
-    for before, after in pairwise(pieces):
-        outside = after.iloc[0] if beyond[after.index[0]] else before.iloc[-1]
-        ends = before["batch_size"].iloc[-1], after["batch_size"].iloc[0]
-        edges.append(float(np.clip(outside[frames.GRAPHS], *ends)))
-    return pieces, edges
+def _pieces(part: pd.DataFrame, limits: Sequence[str], i: int, edges: Edges) -> list[pd.DataFrame]:
+    """Return the points within and beyond CUDA graphs, whose columns are `limits`, in turn.
+
+    `edges` get where graphs end [request], with the number `i` of the line, -1 of plain decoding.
+    """
+    sizes, every = part["batch_size"], pd.Series(False, part.index)
+    for name in limits:
+        most, before = part[name], part[name].shift()
+        beyond = sizes > most
+        # of best lengths, the graphs of one may end before another is best
+        turns = (beyond != beyond.shift(fill_value=beyond.iloc[0])) | (~beyond & (sizes > before))
+        ends = most.where(beyond, before)[turns].clip(sizes.shift()[turns], sizes[turns])
+        edges += [(end, i if name == frames.GRAPHS else -1) for end in ends]
+        every |= turns
+    return [piece for _, piece in part.groupby(every.cumsum())]
 
 
-def _line(ax: Axes, pieces: Sequence[pd.DataFrame], quantity: str, i: int, label: str) -> Line2D:
-    """Draw points that fit in memory boldly, others palely; return the entry of a legend."""
-    is_marked = sum(map(len, pieces)) <= _MOST_MARKED
-    bold = style.series(i, marker=style.MARKERS[i] if is_marked else None)
-    for piece in pieces:
-        x, y, inside = piece["batch_size"], piece[quantity], frames.fits(piece)
-        ax.plot(x[inside], y[inside], label=label if piece is pieces[0] else "_", **bold)
-        if not inside.all():
-            joined = ~inside | ~inside.shift(-1, fill_value=True)
-            ax.plot(x[joined], y[joined], **(bold | {"alpha": 0.4, "marker": None}))
-            open_: Style = {"linestyle": "", "markerfacecolor": "white", "alpha": 0.6}
-            ax.plot(x[~inside], y[~inside], **(bold | open_))
-        _band(ax, x, piece.filter(_ends(quantity)), COLOURS[i])
-    return style.key(label, **bold)
+def _line(ax: Axes, piece: Table, quantity: str, look: Style, beside: float | None) -> None:
+    """Draw points that fit in memory boldly, others palely, with their intervals."""
+    x, y, inside = piece["batch_size"], piece[quantity], frames.fits(piece)
+    joined = ~inside | ~inside.shift(-1, fill_value=True)
+    ax.plot(x[inside], y[inside], **look)
+    if not inside.all():
+        pale: Style = look | {"label": "_", "alpha": 0.4}
+        ax.plot(x[joined], y[joined], **pale | {"marker": None})
+        hollow: Style = {"linestyle": "", "markerfacecolor": "white", "alpha": 0.6}
+        ax.plot(x[~inside], y[~inside], **pale | hollow)
+    for are, alpha in ((inside, 0.2), (joined, 0.08)):
+        _intervals(ax, piece[are], _ends(quantity), look["color"], alpha, beside)
 
 
-def _band(ax: Axes, x: pd.Series[float], ends: pd.DataFrame, colour: str) -> None:
-    """Draw a band between both ends of intervals, if there are both."""
-    if len(ends.columns) == 2:
-        band = style.band(colour) | {"zorder": 1}
-        ax.fill_between(x, *ends.to_numpy().T, **band)
-        if len(x) == 1:  # no area
-            ax.vlines(x, *ends.to_numpy().T, **(band | {"linewidth": 4}))
+def _intervals(
+    ax: Axes, part: Table, ends: list[str], colour: str, alpha: float, beside: float | None
+) -> None:
+    """Draw a band between both ends of intervals, if there are both, or bars beside the points."""
+    if len(part.filter(ends).columns) < 2 or part.empty:
+        return
+    x, (low, high) = part["batch_size"], part[ends].to_numpy().T
+    look = style.band(colour) | {"zorder": 1, "alpha": alpha}
+    if beside is None and len(x) > 1:
+        ax.fill_between(x, low, high, **look)
+        return
+    from matplotlib.transforms import ScaledTranslation
+
+    shift = ScaledTranslation((beside or 0) / 72, 0, ax.figure.dpi_scale_trans)
+    look |= {"linewidth": 4} if beside is None else {"linewidth": 0.7, "alpha": 3.5 * alpha}
+    ax.update_datalim(part.melt("batch_size", ends)[["batch_size", "value"]])
+    places = np.geomspace(x.min(), x.max(), 2 + int(np.log2(x.max() / x.min())))
+    few = np.searchsorted(x, places).clip(max=len(x) - 1)
+    some = few if len(x) > _MOST_MARKED else slice(None)
+    ax.vlines(x.to_numpy()[some], low[some], high[some], transform=ax.transData + shift, **look)
 
 
-def _without(ax: Axes, rows: pd.DataFrame, lines: frames.Lines, quantity: str) -> list[Any]:
+def _without(ax: Axes, rows: Table, lines: frames.Lines, quantity: str, edges: Edges) -> list[Any]:
     """Draw plain decoding where the table has it, beside each line; return entries of a legend."""
     times = next((rows.filter(names) for names in _TIMES if names[0] in rows), None)
     if quantity not in _PLAIN or times is None:
         return []
-    sizes = rows["batch_size"]
-    plain = (1 / times).mul(sizes, axis=0) if quantity == "throughput" else times
-    is_one = plain.iloc[:, 0].groupby(sizes).nunique().max() == 1
-    once = sizes.drop_duplicates().sort_values()
-    for i, part in enumerate([once] if is_one else [part["batch_size"] for _, part in lines]):
-        colour, own = "black" if is_one else COLOURS[i], plain.loc[part.index]
-        ax.plot(part, own.iloc[:, 0], color=colour, linewidth=0.8)
-        _band(ax, part, own.iloc[:, 1:], colour)
+    plain = (1 / times).mul(rows["batch_size"], axis=0) if quantity == "throughput" else times
+    plain = plain.set_axis([quantity, *_ends(quantity)][: len(times.columns)], axis=1)
+    plain = plain.join(rows[["batch_size", *_GRAPHS]])
+    is_one = plain.groupby("batch_size")[quantity].nunique().max() == 1
+    once = plain.drop_duplicates("batch_size").sort_values("batch_size")
+    for i, part in enumerate([once] if is_one else [plain.loc[own.index] for _, own in lines]):
+        look = {"color": "black" if is_one else COLOURS[i], "linewidth": 0.8}
+        for piece in _pieces(part, [frames.PLAIN_GRAPHS], i, edges):
+            _line(ax, piece, quantity, look, _beside(len(lines), lines))
     handles = [style.key("with speculation", **style.series(0))] if len(lines) == 1 else []
     label = "without speculation" + ("" if is_one else ", thin")
     return [*handles, style.key(label, color="black", linewidth=0.8)]
 
 
-def _mark(ax: Axes, edges: Sequence[Sequence[float]]) -> list[Any]:
-    """Draw where CUDA graphs end; return the entry of a legend, none where they do not."""
-    flat = [edge for own in edges for edge in own]
-    for i, own in enumerate(edges):
-        for edge in own:
-            colour = COLOURS[i] if flat.count(edge) == 1 < len(edges) else "black"
-            ax.axvline(edge, zorder=1, **(style.DOTTED | {"color": colour}))
-    return [style.key("CUDA graphs end", **style.DOTTED)] if flat else []
+def _mark(ax: Axes, edges: Edges, num_lines: int) -> list[Any]:
+    """Draw where CUDA graphs end; return entries of a legend, none where they do not."""
+    told = dict[str, Any]()
+    for edge in dict.fromkeys(edge for edge, _ in edges):
+        own = {i for other, i in edges if other == edge}
+        look = _PLAIN_END if own == {-1} else style.DOTTED
+        name = "plain: CUDA graphs end" if own == {-1} else "CUDA graphs end"
+        colour = COLOURS[min(own)] if len(own) == 1 < num_lines and own != {-1} else "black"
+        ax.axvline(edge, zorder=1, **look | {"color": colour})
+        told[name] = style.key(name, **look)
+    return [told[name] for name in sorted(told)]
 
 
-def _number(ax: Axes, part: pd.DataFrame) -> None:
-    """Write the best draft lengths below a line, where they change and have room."""
+def _told(rows: Table) -> list[Any]:
+    """Return the size of CUDA graphs as an entry of a legend, if all rows have the same."""
+    most = rows[frames.PLAIN_GRAPHS].unique()
+    if len(most) != 1 or np.isinf(most[0]):
+        return []
+    unit = "requests" if (rows[frames.GRAPHS] == most[0]).all() else "tokens"
+    return [style.key(f"CUDA graphs to {most[0]:g} {unit}", "")]
+
+
+def _number(ax: Axes, lines: frames.Lines) -> None:
+    """Write the best draft lengths below a line alone, where they change and have room."""
+    part = lines[0][1]
+    if len(lines) > 1 or "draft_length" not in part or part["draft_length"].nunique() == 1:
+        return
     lengths, last = part["draft_length"], -1.0
     for size, length in part[lengths != lengths.shift()][["batch_size", "draft_length"]].to_numpy():
         place = ax.transAxes.inverted().transform(ax.transData.transform((size, 1)))[0]

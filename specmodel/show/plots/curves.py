@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specmodel.core.prediction.table import seconds
+from specmodel.show import labels, tables
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.batches import target_efficiency
 from specmodel.show.plots.style import COLOURS, Style
@@ -16,23 +17,22 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_ROOM = 0.01
-"""Room around a batch size beside a point, in inches."""
+_OUTDONE: Style = style.points(0, color="0.78", markersize=2)
 _MOST_CHARACTERS = 28
-_HEADROOM = 1.25
-"""Height of an axes with a legend inside over that of its lines [-]."""
-_LAWS = {"independent": ("independent routing", "--"), "law": ("correlated routing, fitted", "-")}
+_LOADED = "experts loaded over those\nof independent routing (×)"
 _PHASES = {"baseline": "0.72", "test": "0.93"}
 _MET = {"tpot_p90": "TPOT, p90 (ms)", "ttft_p90": "TTFT, p90 (ms)", "goodput": "in targets (%)"}
 _WIDE = 50.0
 """Largest over least time from which their axis is logarithmic [-]."""
+_CARRIED = 0.8
+"""Share of a rate that is served while it comes, from which it is carried [-]."""
 _LENGTHS = ("draft_length", "best_draft_length")
 _RATES = {"throughput_per_gpu": "/GPU", "throughput": " of all GPUs"}
 _LOADS = {"request_rate": "rate of requests (requests/s)", "users": "users (requests)"}
 
 
 def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw the experts that tokens of one sequence activate: measured, by the law, independent.
+    """Draw the experts that tokens of one sequence activate over those of independent routing.
 
     Parameters
     ----------
@@ -42,21 +42,20 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
         measured point is not drawn.
     """
     numbers = ("num_experts", "experts_per_token", "tokens", "measured", "law", "independent")
-    rows = frames.checked(table, numbers, ("model",), may_lack=("measured",))
+    rows = tables.checked(table, numbers, ("model",), may_lack=("measured",))
+    tables.need_positive(rows, "independent")
     models = frames.parts(rows, ["model", "num_experts", "experts_per_token"], "tokens", "models")
     handles = []
     for i, ((name, total, each), part) in enumerate(models):
-        for law, (_, dashes) in _LAWS.items():
-            if law != "law" or part["measured"].count() > 1:
-                ax.plot(part["tokens"], part[law], **style.series(i, marker="", linestyle=dashes))
-        label = style.shortened(f"{name} ({total:g}/{each:g})", _MOST_CHARACTERS)
+        shares = part[["measured", "law"]].div(part["independent"], axis=0)
+        if part["measured"].count() > 1:
+            ax.plot(part["tokens"], shares["law"], **style.series(i, marker=""))
+        label = labels.shortened(f"{name} ({total:g}/{each:g})", _MOST_CHARACTERS)
         dots = style.points(i, mfc="none", label=label)
-        handles += ax.plot(part["tokens"], part["measured"], **dots)
-    laws = [style.key(*law, color="black", linewidth=1) for law in _LAWS.values()]
-    ax.add_artist(ax.legend(handles=laws, loc="upper left", fontsize=style.SMALL, frameon=False))
-    ax.set(xlabel="tokens of one sequence in a pass", ylabel="experts loaded per layer")
-    # room for the laws' names
-    ax.set_ylim(0, _HEADROOM * rows[["measured", *_LAWS]].max().max())
+        handles += ax.plot(part["tokens"], shares["measured"], **dots)
+    style.unity(ax)
+    handles.append(style.key("fitted to points of its colour", color="black", linewidth=1))
+    ax.set(xlabel="tokens of one sequence in a pass", ylabel=_LOADED)
     ax.locator_params(axis="x", integer=True, nbins=9)
     style.legend_above(ax, "measured (experts/top-k)", handles, side="right")
     return ax
@@ -75,8 +74,8 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
     if "quantity" in table:
         table = table[table["quantity"] == "target_efficiency"]
     names = ["batch_size", "draft_length", "measured", "predicted", "spread"]
-    rows = frames.checked(table, names, may_lack=("spread",))
-    frames.need_single(rows, "target", "context_length")
+    rows = tables.checked(table, names, may_lack=("spread",))
+    tables.need_single(rows, "target", "context_length")
     rows = rows[names].rename(columns={"predicted": "target_efficiency"})
     return target_efficiency(rows.sort_values("draft_length"), ax)
 
@@ -90,20 +89,20 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
         Columns component, latency and predicted, in seconds, as `validation.predict_measured`
         gives.
     """
-    rows = frames.checked(table, ("latency", "predicted"), ("component",))
-    frames.need_positive(rows, "latency", "predicted")
+    rows = tables.checked(table, ("latency", "predicted"), ("component",))
+    tables.need_positive(rows, "latency", "predicted")
     times = rows[["latency", "predicted"]].to_numpy()
     line = np.array([0.8 * times.min(), 1.25 * times.max()])
     ax.fill_between(line, 0.9 * line, 1.1 * line, color="0.85", linewidth=0, label="±10 %")
     ax.plot(line, line, color="0.3", linewidth=0.8)
     shape: Style = {"markeredgewidth": 0, "rasterized": True, "markersize": 2.5}
-    numbers = style.kind_numbers(map(str, rows["component"].unique()))
-    frames.need_at_most(style.MOST_LINES, len(numbers), "components")
+    kinds = sorted({*map(str, rows["component"])})
+    tables.need_at_most(style.MOST_LINES, len(kinds), "components")
     keys = list[Any]()
-    for kind, i in numbers.items():
+    for i, kind in enumerate(kinds):
         part, dots = rows[rows["component"].map(str) == kind], style.points(i)
         ax.plot(part["latency"], part["predicted"], **(dots | shape))
-        keys.append(style.key(style.shortened(frames.words(kind), 30), **dots))
+        keys.append(style.key(labels.shortened(labels.words(kind), 30), **dots))
     ends = 0.9 * line[0], 1.1 * line[1]
     ax.set(xlim=ends, ylim=ends, xlabel="measured time", ylabel="predicted time")
     style.si_axis(ax.xaxis, ax.yaxis, unit="s")
@@ -124,7 +123,7 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         Two, that share the horizontal axis.
     """
     unknown = ("utility", "window_utility")
-    table = frames.checked(table, ("draft_length", "emitted_tokens", *unknown), ("phase",), unknown)
+    table = tables.checked(table, ("draft_length", "emitted_tokens", *unknown), ("phase",), unknown)
     top, bottom = axes
     steps = np.arange(len(table) + 1)
     for phase, colour in _PHASES.items():
@@ -143,7 +142,7 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     if is_new.any():
         dots = style.points(3, marker="o", markersize=2.5, label="trial, as measured")
         bottom.plot(steps[1:][is_new], utility[is_new], **dots)
-    label = frames.titled(["utility"])
+    label = labels.titled(["utility"])
     bottom.set(xlabel="iterations of the request", ylabel=label, xlim=(0, len(table)))
     for ax in axes:
         style.legend_above(ax)
@@ -161,55 +160,56 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
         forward_time; a line stands at tpot_target, if given. Points are those that fit in memory,
         of all alternatives together; a front joins those that no other outdoes in both.
     """
+    from matplotlib.collections import LineCollection
+
     rate = next((name for name in _RATES if name in table), "throughput")
     plain = "tpot_plain" if "tpot_plain" in table else "forward_time"
-    rows = frames.checked(table, ("tpot", plain, rate))
-    frames.need_positive(rows, "tpot", plain)
-    frames.need_single(rows, "context_length")
-    rows = rows[frames.fits(rows)]
-    lengths = next((rows[name] for name in _LENGTHS if name in rows), None)
+    rows = tables.checked(table, ("tpot", plain, rate))
+    tables.need_positive(rows, "tpot", plain)
+    tables.need_single(rows, "context_length")
+    rows = rows[frames.fits(rows)].assign(layout=rows.get("alternative", ""))
+    length = next((name for name in _LENGTHS if name in rows), None)
     ax.margins(0.12)
-    handles, fronts, taken = dict[str, Any](), list[Any](), list[Any]()
+    handles, named, shapes = dict[str, Any](), list[Any](), dict[str, str]()
+    has_layouts, num_outdone = rows["layout"].nunique() > 1, 0
     for i, (name, time) in enumerate({"plain decoding": plain, "speculative": "tpot"}.items()):
         per_step = rows[rate] * rows["tpot"]  # tokens a second and GPU are this over the time
         points = rows.assign(user=1 / rows[time], rate=per_step / rows[time])
-        ax.plot(points["user"], points["rate"], **style.points(i, markersize=1.5))
-        front = points.sort_values(["user", "rate"], ascending=False)
-        front = front[front["rate"] > front["rate"].cummax().shift(fill_value=0.0)]
-        fronts.append(front.assign(length=lengths if i else None))
-        (handles[name],) = ax.plot(front["user"], front["rate"], **style.series(i, label=name))
+        points = points.sort_values(["user", "rate"], ascending=False)
+        is_ahead = points["rate"] > points["rate"].cummax().shift(fill_value=0.0)
+        front, others = points[is_ahead], points[~is_ahead]
+        ax.plot(others["user"], others["rate"], **_OUTDONE)
+        num_outdone += len(others)
+        look = style.series(i, label=name) | ({"marker": ""} if has_layouts else {})
+        (handles[name],) = ax.plot(front["user"], front["rate"], **look)
+        for layout, part in front.groupby("layout", sort=False) if has_layouts else ():
+            shape = shapes.setdefault(str(layout), style.MARKERS[len(shapes) % len(style.MARKERS)])
+            ax.plot(part["user"], part["rate"], **style.points(i, marker=shape))
+        told = front["batch_size"].map("{:g}".format)
+        told += front[length].map("/{:g}".format) if i and length else ""
+        places = front[["user", "rate"]].to_numpy()
+        named = [(own, [at], look) for own, at in zip(told, places, strict=True)] + named
         ends = [f"{time}_low", f"{time}_high"]
         if {*ends} <= {*front}:
             # both rates move with the time of a step, along lines through 0
-            reach = 1 / front[ends].to_numpy().T
-            own: Style = style.band(COLOURS[i]) | {"linewidth": 3, "zorder": 1}
-            ax.plot(reach, per_step[front.index].to_numpy() * reach, **own)
+            reach = 1 / front[ends].to_numpy()
+            rates = per_step[front.index].to_numpy()[:, None] * reach
+            pairs = [*np.stack([reach, rates], axis=-1)]
+            strips: Style = style.band(COLOURS[i]) | {"linewidth": 3, "zorder": 1}
+            ax.add_collection(LineCollection(pairs, **strips))
             handles["80 %"] = style.swatch("80 % interval", **style.band(style.GREY))
     style.si_axis(ax.xaxis, ax.yaxis)
-    for i, front in reversed([*enumerate(fronts)]):
-        _sizes(ax, front, COLOURS[i], taken)
-    for told, target in frames.targets(rows).items():
-        handles[told] = ax.axvline(1 / target, label=f"{told} {seconds(target)}", **style.DOTTED)
     ax.set(xlabel="output tokens/s/user", ylabel=f"output tokens/s{_RATES[rate]}")
-    if "alternative" in rows and rows["alternative"].nunique() > 1:
-        handles["other"] = style.key("other layouts", **style.points(1, markersize=1.5))
-    note = "/draft length where it changes" if lengths is not None else ""
-    style.legend_above(ax, f"numbers: batch size{note}", [*handles.values()], side="right")
+    style.name_points(ax, named)
+    for met, target in frames.targets(rows).items():
+        handles[met] = ax.axvline(1 / target, label=f"{met} {seconds(target)}", **style.DOTTED)
+    for layout, shape in shapes.items():
+        dots = style.points(0, color="black", marker=shape)
+        handles[layout] = style.key(labels.shortened(layout, 28), **dots)
+    more = [style.key("outdone by others", **_OUTDONE)] if num_outdone else []
+    note = "numbers: batch size" + ("/draft length" if length else "")
+    style.legend_above(ax, note, [*handles.values()], *more, side="right")
     return ax
-
-
-def _sizes(ax: Axes, front: pd.DataFrame, colour: str, taken: list[Any]) -> None:
-    """Write batch sizes, and draft lengths where they change, where names have left room."""
-    known = None
-    own = style.BESIDE | {"color": colour} | style.halo()
-    for x, y, size, length in front[["user", "rate", "batch_size", "length"]].to_numpy():
-        told = f"{size:g}" + (f"/{length:g}" if length not in (None, known) else "")
-        text = ax.annotate(told, (x, y), (3, 3), **own)
-        if (box := text.get_window_extent().padded(_ROOM * ax.figure.dpi)).count_overlaps(taken):
-            text.remove()
-        else:
-            known = length
-            taken.append(box)
 
 
 def load_panels(table: pd.DataFrame) -> int:
@@ -230,29 +230,44 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         As many as `load_panels` says, that share the horizontal axis.
     """
     x = next((n for n in _LOADS if n in table and table[n].notna().any()), "request_rate")
-    rows = frames.checked(table, (x, *_MET), ("policy",), may_lack=["goodput"])
-    frames.need_positive(rows, x, "tpot_p90", "ttft_p90")
-    policies = frames.parts(rows, ["policy"], x, "policies")
-    targets = frames.targets(rows)
+    rows = tables.checked(table, (x, *_MET), ("policy",), may_lack=["goodput"])
+    tables.need_positive(rows, x, "tpot_p90", "ttft_p90")
+    policies, targets = frames.parts(rows, ["policy"], x, "policies"), frames.targets(rows)
+    carried = _carried(rows)
     for ax, (met, label) in zip(axes, _MET.items(), strict=False):
+        values = rows[met][carried] if carried.any() else rows[met]
+        low, high, room = values.min(), values.max(), 0.1 if carried.all() else 0.4
         for i, ((name,), part) in enumerate(policies):
-            wide = len(policies) - 1 - i  # what lies below others is seen beside them
-            look = style.series(i, linewidth=1 + 0.5 * wide, markersize=3 + wide)
-            ax.plot(part[x], part[met], label=style.shortened(str(name), 30), **look)
+            look = style.series(i, markersize=2 + len(policies) - i)  # smaller ones lie above
+            inside, beyond = part[carried[part.index]], part[~carried[part.index]]
+            ax.plot(inside[x], inside[met], label=labels.shortened(str(name), 30), **look)
+            # what a growing queue gives depends on how long it grew: it has a strip, and no height
+            look |= {"mfc": "none", "linestyle": "", "transform": ax.get_xaxis_transform()}
+            if len(beyond):
+                ax.plot(beyond[x], [0.97 - 0.17 * (i + 0.5) / len(policies)] * len(beyond), **look)
         style.counts_axis(ax, rows[x], "")
-        told, values = label.partition(",")[0], rows[met]
-        if told in targets:
+        if not carried.all():
+            ax.axvspan(*ax.get_xlim(), 0.79, color="0.92", linewidth=0, zorder=0)
+        if (told := label.partition(",")[0]) in targets:
             ax.axhline(targets[told], zorder=1, **style.DOTTED)
-        if met != "goodput" and values.max() > _WIDE * values.min():
-            style.si_axis(ax.yaxis, unit="s")
-            ax.set_ylabel(label.partition(" (")[0])
-            continue
-        ax.set(ylabel=label, ylim=(0, 1.1 * values.max() or 1))
+        ends = 0, (1 + room) * high or 1
+        if met != "goodput" and high > _WIDE * low:
+            style.si_axis(ax.yaxis)
+            ends = low / (high / low) ** 0.1, high * (high / low) ** room
+        ax.set(ylabel=label, ylim=ends)
         style.scaled(ax.yaxis, 100 if met == "goodput" else 1000)
     axes[-1].set_xlabel(_LOADS[x])
     more = [style.key("target", **style.DOTTED)] if targets else []
+    hollow = style.points(0, mfc="none", color="black")
+    more += [] if carried.all() else [style.key("not carried: the queue grows", **hollow)]
     style.legend_above(axes[0], "", None, *more)
     return axes
+
+
+def _carried(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Return which rates a server carries, as far as the table says."""
+    share = rows.get("carried_rate", np.inf) / rows.get("request_rate", 1.0)
+    return frames.holds(rows, "is_steady") & np.logical_not(share < _CARRIED)
 
 
 def drain(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
@@ -270,17 +285,17 @@ def drain(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     sizes = [int(str(name)[8:]) for name in table.filter(regex=r"^last_at_[1-9]\d*$")] or [1]
     columns = [f"{kind}_at_{size}" for kind in ("share", "last") for size in sizes]
     ends = [*table.filter(["makespan_low", "makespan_high"])]
-    rows = frames.checked(table, ("makespan", *columns, *ends), ("policy",), may_lack=columns)
-    frames.need_distinct(rows, ["policy"])
-    frames.need_at_most(style.MOST_LINES, len(rows), "policies")
+    rows = tables.checked(table, ("makespan", *columns, *ends), ("policy",), may_lack=columns)
+    tables.need_distinct(rows, ["policy"])
+    tables.need_at_most(style.MOST_LINES, len(rows), "policies")
     shares, times = axes
     cells = rows.set_index("policy")[columns].T
     style.grouped(shares, cells[: len(sizes)].fillna(0.0))
     for i, last in enumerate(cells[len(sizes) :].to_numpy().T):
         times.plot(last[::-1], sizes[::-1], drawstyle="steps-pre", **style.series(i))
-    room = style.label_room(shares.xaxis, map(style.count_label, sizes))
+    room = style.label_room(shares.xaxis, map(labels.count_label, sizes))
     step = int(len(sizes) * room // shares.bbox.width) + 1
-    shares.set_xticks(range(0, len(sizes), step), map(style.count_label, sizes[::step]))
+    shares.set_xticks(range(0, len(sizes), step), map(labels.count_label, sizes[::step]))
     shares.set(xlabel="running requests, from", ylabel="share of time (%)")
     style.scaled(shares.yaxis, 100)
     if len(ends) == 2:
@@ -290,7 +305,7 @@ def drain(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         style.legend_above(times, "", [style.key("80 % interval of the end", color="0.35", **bar)])
     times.set(xlim=(0, None), xlabel="time (s)", ylabel="running requests, ≥")
     style.si_axis(times.yaxis)
-    times.set_yticks(sizes, map(style.count_label, sizes), size=style.SMALL)
+    times.set_yticks(sizes, map(labels.count_label, sizes), size=style.SMALL)
     times.locator_params(axis="x", nbins=4)
     style.legend_above(shares)
     return axes

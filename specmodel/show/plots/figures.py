@@ -11,8 +11,9 @@ from msgspec import Struct
 
 from specmodel.core.base.errors import InputError, import_extra
 from specmodel.core.base.files import check_writable, write_bytes
+from specmodel.show import labels
 from specmodel.show.plots import batches, curves, frames, maps, passes, rows
-from specmodel.show.plots.style import SMALL, folded
+from specmodel.show.plots.style import SMALL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +34,7 @@ _DPI = 300
 _CHARACTERS_AN_INCH = 19
 _SHARED = ("timeline", "load")
 """Kinds whose panels share the horizontal axis."""
-_LEAST_HEIGHT, _LEAST_WIDTH = 1.7, 0.9
+_LEAST_HEIGHT, _LEAST_WIDTH = 1.7, 0.62
 """Of a figure, and of one of several panels side by side, in inches."""
 
 
@@ -61,8 +62,8 @@ _ALL = (
     Kind(maps.speedup_map, 0.8, 0.2, most_height=3.5),
     Kind(passes.roofline, 2.4),
     Kind(passes.components, 2.3),
-    Kind(rows.waterfalls, 1.0, 0.3, panels=rows.num_points, is_across=True),
-    Kind(rows.tornado, 0.85, 0.36),
+    Kind(rows.waterfalls, 1.0, 0.24, panels=rows.num_points, is_across=True),
+    Kind(rows.tornado, 0.85, 0.31),
     Kind(rows.sobol, 1.0, 0.3),
     Kind(curves.predicted_against_measured, 3.2),
     Kind(curves.closed_loop, 2.2),
@@ -80,7 +81,7 @@ KINDS = {kind.draw.__name__: kind for kind in _ALL}
 
 def kind_of(name: str) -> Kind | None:
     """Return a kind by name: one of `KINDS`, or any column of numbers over the batch size."""
-    if name in KINDS or frames.unit(name) == "-":
+    if name in KINDS or labels.unit(name) == "-":
         return KINDS.get(name)
     return Kind(partial(batches.over_batch_size, quantity=name), 2.4)
 
@@ -123,15 +124,20 @@ def draw_figure(
     """Draw a kind that `kind_of` knows, as high as need be, on a figure that is not pyplot's."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     chosen = kind_of(kind) or KINDS[kind]
     draft = chosen.most_height if chosen.row_height else chosen.height
-    figure = Figure(figsize=(width, draft), dpi=_DPI, layout="constrained")
+    near: Any = {"w_pad": 0.03, "wspace": 0} if chosen.is_across else {}
+    layout = ConstrainedLayoutEngine(**near)
+    figure = Figure(figsize=(width, draft), dpi=_DPI, layout=layout)
     FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
     count = chosen.panels(table) if chosen.panels else 1
     across = min(count, max(1, int((width - 1.2) / _LEAST_WIDTH))) if chosen.is_across else 1
     shared: Any = {"sharex": kind in _SHARED, "sharey": chosen.is_across}
-    axes = figure.subplots(-(-count // across), across, squeeze=False, **shared).ravel()
+    down = -(-count // across)
+    across = -(-count // down)
+    axes = figure.subplots(down, across, squeeze=False, **shared).ravel()
     for spare in axes[count:]:
         spare.remove()
     axes = axes[:count]
@@ -139,18 +145,18 @@ def draw_figure(
     figure.align_ylabels()
     above = _title(figure, table) if has_title else 0.0
     num_rows = sum(abs(ax.viewLim.height) for ax in axes[::across])
-    wanted = chosen.height + chosen.row_height * num_rows
-    height = min(max(wanted, _LEAST_HEIGHT), chosen.most_height)
+    wanted = max(chosen.height + chosen.row_height * num_rows, _LEAST_HEIGHT)
     above += sum(legend.get_window_extent().height for ax in axes if (legend := ax.get_legend()))
-    figure.set_figheight(height + above / _DPI)
+    figure.set_figheight(min(wanted, chosen.most_height) + above / _DPI)
     return figure
 
 
 def _swept(table: pd.DataFrame) -> list[str]:
     """Return as text, in a list, the target, drafter and GPU of a sweep; [] if it has several."""
     told = {"target": "{}", "drafter": " + {}", "num_gpus": " on {} x", "hardware": " {}"}
+    told["engine"] = ", {}"
     found = table.filter([*told])
-    if len(found.columns) < len(told) or len(found.drop_duplicates()) > 1:
+    if len(found.columns) < len(told) - ("engine" not in table) or len(found.drop_duplicates()) > 1:
         return []
     return ["".join(told[str(name)].format(found[name].iloc[0]) for name in found)]
 
@@ -162,9 +168,9 @@ def _title(figure: Figure, table: pd.DataFrame) -> float:
     """
     cases = list(table["case"].dropna().unique()) if "case" in table else _swept(table)
     width = int(figure.get_figwidth() * _CHARACTERS_AN_INCH)
-    told = [folded(str(cases[0]), width)] if len(cases) == 1 else []
+    told = [labels.folded(str(cases[0]), width)] if len(cases) == 1 else []
     held = [name for name in frames.POINT if name in table and table[name].nunique() == 1]
-    values = (f"{frames.words(name)} {frames.plain(table[name].iloc[0])}" for name in held)
+    values = (f"{labels.words(name)} {labels.plain(table[name].iloc[0])}" for name in held)
     told += [", ".join(values)] if held else []
     if not told:
         return 0.0

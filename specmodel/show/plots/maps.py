@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from specmodel.show import labels, tables
 from specmodel.show.plots import frames, style
-from specmodel.show.plots.style import SMALL, Style, count_label, label_room
+from specmodel.show.plots.style import SMALL, Style, label_room
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import XAxis, YAxis
 
 _ACCEPTANCES = ("acceptance_rate", "accepted_fraction", "tokens_per_step")
 _BEST, _NEEDED = "best_draft_length", "break_even_acceptance_rate"
 _AS_GOOD = 0.99
 """Share of the best speedup from which a draft length is as good [-]."""
 _MOST_EDGED = 20
+_INSET = 0.06
+"""Room between a frame and its cell over the cell [-]."""
+_DEEPEST = 8
+"""Speedup, or its inverse, from which colours stay [-]."""
+_LONG = 44
+"""Characters of a title from which it begins beyond the vertical axis [-]."""
 _PALER = 1.5
 """Range of colours over that of numbers, so that black is read on all of them [-]."""
 _STEPS = [n * 10**power for power in range(6) for n in (1, 2, 3, 5)]
@@ -34,17 +39,27 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
     table, ax
         Columns batch_size, context_length, best_draft_length and fits; of one context with
         draft_length and speedup, a row for each length, of which the best is framed, and thinly
-        those within 1 % of it. Of several contexts the best lengths alone are drawn, a row a
-        point, as `answers.compare` returns them too. What does not fit is hatched.
+        those within 1 % of it. Of several contexts the best lengths are drawn, as from one to
+        another where these are within 1 %; `answers.compare` returns a row a point. What does not
+        fit is hatched.
     """
-    rows = frames.checked(table, ("batch_size", "context_length", _BEST), ("fits",))
+    rows = tables.checked(table, ("batch_size", "context_length", _BEST), ("fits",))
     if "draft_length" in rows and rows["context_length"].nunique() == 1:
-        rows = frames.checked(rows, ("draft_length", "speedup"))
-        title = f"{frames.titled(['speedup'])}; with 0 the drafter stays loaded"
-        return _draw(ax, rows, ("speedup", "draft_length"), title, "{:.2f}".format)
+        rows = tables.checked(rows, ("draft_length", "speedup"))
+        title = f"{labels.titled(['speedup'])}; with 0 the drafter stays loaded"
+        return _draw(ax, rows, ("speedup", "draft_length"), title)
+    told, title = rows[_BEST].map("{:g}".format), labels.titled([_BEST])
     if "draft_length" in rows:
-        rows = rows[rows["draft_length"] == rows[_BEST]]
-    return _draw(ax, rows, (_BEST, "context_length"), frames.titled([_BEST]), "{:g}".format)
+        rows = tables.checked(rows, ("draft_length", "speedup"))
+        is_best, is_close = _judged(rows)
+        close = rows[is_close].groupby(["batch_size", "context_length"])["draft_length"]
+        rows = rows[is_best].join(close.agg(["min", "max"]), ["batch_size", "context_length"])
+        are_alike = rows["min"] == rows["max"]
+        ranges = rows["min"].map("{:g}–".format) + rows["max"].map("{:g}".format)
+        told = told[rows.index].where(are_alike, ranges)
+        rows = rows.assign(**{_BEST: (rows["min"] + rows["max"]) / 2})
+        title += "" if are_alike.all() else "; from–to: within 1 %"
+    return _draw(ax, rows, (_BEST, "context_length"), title, told)
 
 
 def speedup_map(table: pd.DataFrame, ax: Axes) -> Axes:
@@ -57,8 +72,8 @@ def speedup_map(table: pd.DataFrame, ax: Axes) -> Axes:
         them, a row for each pair. What does not fit is hatched.
     """
     y = next((name for name in _ACCEPTANCES if name in table), _ACCEPTANCES[0])
-    rows = frames.checked(table, ("batch_size", y, "speedup"))
-    return _draw(ax, rows, ("speedup", y), frames.titled(["speedup"]), "{:.2f}".format)
+    rows = tables.checked(table, ("batch_size", y, "speedup"))
+    return _draw(ax, rows, ("speedup", y), labels.titled(["speedup"]))
 
 
 def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
@@ -68,18 +83,27 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
     ----------
     table, ax
         Columns of `answers.break_even`: batch_size, context_length, draft_length,
-        break_even_acceptance_rate (missing where no rate pays), and fits if known. One context;
-        or one draft length and several contexts, which are then the vertical axis.
+        break_even_acceptance_rate (missing where no rate pays), and fits and max_graph_batch_size
+        if known. One context; or one draft length and several contexts, which are then the
+        vertical axis.
     """
     numbers = ("batch_size", "context_length", "draft_length", _NEEDED)
-    rows = frames.checked(table, numbers, may_lack=(_NEEDED,))
+    rows = tables.checked(table, numbers, may_lack=(_NEEDED,))
     num_contexts, num_lengths = rows["context_length"].nunique(), rows["draft_length"].nunique()
     y = "context_length" if num_lengths == 1 < num_contexts else "draft_length"
     if y == "draft_length":
-        frames.need_single(rows, "context_length")
+        tables.need_single(rows, "context_length")
     # in two digits, without the 0 before the point
-    title = "acceptance rate from which it pays"
-    return _draw(ax, rows, (_NEEDED, y), title, lambda value: f"{value:.2f}".removeprefix("0"))
+    told = rows[_NEEDED].map("{:.2f}".format).str.removeprefix("0")
+    return _draw(ax, rows, (_NEEDED, y), "acceptance rate from which it pays", told)
+
+
+def _judged(rows: pd.DataFrame) -> tuple[pd.Series[bool], pd.Series[bool]]:
+    """Return which draft lengths are the best of their point, and which as good."""
+    is_best = rows["draft_length"] == rows[_BEST]
+    point = [rows["batch_size"], rows["context_length"]]
+    best = rows["speedup"].where(is_best).groupby(point).transform("max")
+    return is_best, rows["speedup"] >= _AS_GOOD * best
 
 
 def _frame(ax: Axes, rows: pd.DataFrame) -> list[Any]:
@@ -88,105 +112,110 @@ def _frame(ax: Axes, rows: pd.DataFrame) -> list[Any]:
 
     sizes, lengths = (sorted(rows[name].unique()) for name in ("batch_size", "draft_length"))
     inside = rows[frames.fits(rows)]
-    is_best = inside["draft_length"] == inside[_BEST]
-    best = inside[is_best].set_index("batch_size")["speedup"]
-    is_close = inside["speedup"] >= _AS_GOOD * inside["batch_size"].map(best)
+    is_best, is_close = _judged(inside)
     found = []
     for told, width, are in (("within 1 %", 0.6, is_close & ~is_best), ("best", 1.4, is_best)):
         look: Style = {"fill": False, "edgecolor": "black", "linewidth": width}
         for size, length in inside.loc[are, ["batch_size", "draft_length"]].to_numpy():
-            corner = sizes.index(size), lengths.index(length)
-            ax.add_patch(Rectangle(corner, 1, 1, zorder=2 + width, clip_on=False, **look))
+            corner = sizes.index(size) + _INSET, lengths.index(length) + _INSET
+            ax.add_patch(Rectangle(corner, *[1 - 2 * _INSET] * 2, zorder=2 + width, **look))
         found += [style.swatch(told, **look)] if are.any() else []
     return found[::-1]
 
 
-def _draw(
-    ax: Axes, rows: pd.DataFrame, names: tuple[str, str], title: str, write: Callable[[float], str]
-) -> Axes:
-    """Draw a cell for each point, with its number if that fits, otherwise with a colour bar."""
-    quantity, y = names
-    frames.need_distinct(rows, ["batch_size", y])
-    handles = _frame(ax, rows) if names == ("speedup", "draft_length") else []
+def _draw(ax: Axes, rows: pd.DataFrame, of: tuple[str, str], title: str, told: Any = None) -> Axes:
+    """Draw a cell for each point, with what is told of it if that fits, else with a colour bar.
+
+    Batch sizes of which nothing fits in memory are left out, unless none does.
+    """
+    quantity, y = of
+    tables.need_distinct(rows, ["batch_size", y])
+    told = rows[quantity].map("{:.2f}".format) if told is None else told
+    held = frames.fits(rows).groupby(rows["batch_size"]).transform("any")
+    held |= not held.any()
+    left_out, rows = rows["batch_size"][~held].unique(), rows[held]
+    handles = _frame(ax, rows) if of == ("speedup", "draft_length") else []
     too_large = ~frames.fits(rows)
-    beyond = rows["batch_size"] > rows.get(frames.GRAPHS, np.inf)
-    if quantity != _BEST:  # what does not fit has no number to be read
-        rows = rows.assign(**{quantity: rows[quantity].mask(too_large)})
-        beyond &= ~too_large
-    cells = rows.pivot(index=y, columns="batch_size", values=quantity)
+    beyond = (rows["batch_size"] > rows.get(frames.GRAPHS, np.inf)) & ~too_large
+    # what does not fit has no number to be read
+    rows = rows.assign(told=told, value=rows[quantity].mask(too_large))
+    cells, written = (rows.pivot(index=y, columns="batch_size")[n] for n in ("value", "told"))
     edges = "white" if max(cells.shape) <= _MOST_EDGED else "none"
     mesh = ax.pcolormesh(cells, edgecolors=edges, linewidth=0.2, **_colours(quantity, cells))
     if quantity == "speedup":
         handles += _border(ax, cells.to_numpy())
     if beyond.any():
-        dots: Style = {"linestyle": "", "marker": ".", "color": "black", "markersize": 2}
+        dots = style.points(5, marker=".", markersize=2)
         at = cells.index.get_indexer(pd.Index(rows[y][beyond]))
-        of = cells.columns.get_indexer(pd.Index(rows["batch_size"][beyond]))
-        ax.plot(of + 0.9, at + 0.12, **dots)
+        along = cells.columns.get_indexer(pd.Index(rows["batch_size"][beyond]))
+        ax.plot(along + 0.85, at + 0.17, **dots)
         handles.append(style.key("beyond CUDA graphs", **dots))
     hopeless = rows[quantity].isna() & ~too_large
     blank = {"none pays": (hopeless, "...."), "does not fit": (too_large, "//////")}
-    for told, (are, hatch) in blank.items():
+    for name, (are, hatch) in blank.items():
         if are.any():
             area = rows.assign(is_so=are.where(are)).pivot(index=y, columns="batch_size")["is_so"]
             look: Style = {"facecolor": "none", "edgecolor": "0.6", "hatch": hatch, "linewidth": 0}
             ax.pcolor(area.to_numpy(dtype=float), **look)
-            handles.append(style.swatch(told, **look))
+            handles.append(style.swatch(name, **look))
     ax.tick_params(length=2, labelsize=SMALL)
     _number(ax.xaxis, cells.columns)
     _number(ax.yaxis, cells.index)
-    if _has_room(ax, cells, write):
-        for (i, j), value in np.ndenumerate(cells.to_numpy()):
-            if not np.isnan(value):
-                ax.text(j + 0.5, i + 0.5, write(value), ha="center", va="center", size=SMALL)
+    if _has_room(ax, written[cells.notna()]):
+        for i, j in np.argwhere(cells.notna().to_numpy()):
+            place: Style = {"ha": "center", "va": "center", "size": SMALL}
+            ax.text(j + 0.5, i + 0.5, str(written.to_numpy()[i, j]), **place)
     else:
         from matplotlib.ticker import MaxNLocator
 
         ticks = MaxNLocator(integer=True) if quantity == _BEST else None
         bar = ax.figure.colorbar(mesh, ax=ax, pad=0.02, ticks=ticks)
         bar.ax.tick_params(labelsize=SMALL)
-    ax.set(xlabel=frames.titled(["batch_size"]), ylabel=frames.titled([y]))
-    style.legend_above(ax, title, handles)
+    sizes = ", ".join(map(labels.count_label, left_out))
+    note = f"\n{sizes}: nothing fits" if sizes else ""
+    ax.set(xlabel=labels.titled(["batch_size"]) + note, ylabel=labels.titled([y]))
+    style.legend_above(ax, title, handles, side="right" if len(title) > _LONG else "left")
     return ax
 
 
-def _colours(quantity: str, cells: pd.DataFrame) -> Style:
+def _colours(quantity: str, cells: Any) -> Style:
     """Return the colours of a map: of a speedup from loss to gain, pale at 1; else from 0."""
-    from matplotlib.colors import Normalize, TwoSlopeNorm
+    from matplotlib.colors import LogNorm, Normalize
 
-    most = _PALER * float(np.nanmax(cells.to_numpy(), initial=0.1))
+    values = cells.to_numpy()
     if quantity != "speedup":
+        most = _PALER * float(np.nanmax(values, initial=0.1))
         return {"cmap": "Blues", "norm": Normalize(0, most)}
-    # as pale at a half as at twice, and so on
-    return {"cmap": "RdBu", "norm": TwoSlopeNorm(1, 1 / max(most, 2), max(most, 2))}
+    # a half is as deep as twice
+    depths = np.abs(np.log2(values.clip(1 / _DEEPEST, _DEEPEST)))
+    end = float(2 ** max(_PALER * np.nanmax(depths, initial=0), 1))
+    return {"cmap": "RdBu", "norm": LogNorm(1 / end, end, clip=True)}
 
 
-def _border(ax: Axes, values: np.ndarray[Any, np.dtype[np.float64]]) -> list[Any]:
+def _border(ax: Axes, values: Any) -> list[Any]:
     """Draw a line between cells that gain and cells that lose; return its key if there are both."""
     gains = np.where(np.isnan(values), np.nan, values >= 1)
     line: Style = {"color": "black", "linewidth": 1, "linestyle": (0, (2, 1))}
-    across, down = np.diff(gains, axis=1), np.diff(gains, axis=0)
-    for i, j in np.argwhere(np.nan_to_num(across)):
+    for i, j in np.argwhere(np.nan_to_num(np.diff(gains, axis=1))):
         ax.plot([j + 1, j + 1], [i, i + 1], zorder=2, **line)
-    for i, j in np.argwhere(np.nan_to_num(down)):
+    for i, j in np.argwhere(np.nan_to_num(np.diff(gains, axis=0))):
         ax.plot([j, j + 1], [i + 1, i + 1], zorder=2, **line)
-    return [style.key("break-even", **line)] if np.nanmin(gains) < np.nanmax(gains) else []
+    return [style.key("break-even", **line)] if {0, 1} <= {*gains.flat} else []
 
 
-def _number(axis: XAxis | YAxis, counts: pd.Index[Any]) -> None:
+def _number(axis: Any, counts: pd.Index[Any]) -> None:
     """Label the cells along an axis, every n-th where the labels of all have no room."""
-    labels = [count_label(round(float(count), 4)) for count in counts]
+    names = [labels.count_label(round(float(count), 4)) for count in counts]
     cell = getattr(axis.axes.bbox, "width" if axis.axis_name == "x" else "height") / len(counts)
-    room = label_room(axis, labels)
+    room = label_room(axis, names)
     step = next(n for n in _STEPS if n * cell > room or n >= len(counts))
-    axis.set_ticks(np.arange(len(counts))[::step] + 0.5, labels[::step])
+    axis.set_ticks(np.arange(len(counts))[::step] + 0.5, names[::step])
 
 
-def _has_room(ax: Axes, cells: pd.DataFrame, write: Callable[[float], str]) -> bool:
-    """Return whether the longest number fits in a cell."""
-    values, (rows, columns) = cells.to_numpy(), cells.shape
-    longest = max(map(write, values[~np.isnan(values)]), key=len, default="")
-    text = ax.text(0, 0, longest, size=SMALL)
+def _has_room(ax: Axes, written: Any) -> bool:
+    """Return whether the longest text fits in a cell."""
+    rows, columns = written.shape
+    text = ax.text(0, 0, max(written.stack().dropna(), key=len, default=""), size=SMALL)
     box = text.get_window_extent()
     text.remove()
     is_narrow = box.width < 0.8 * ax.bbox.width / columns

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from specmodel.show import labels, tables
 from specmodel.show.glossary import TABLES
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import COLOURS, MOST_LINES, SMALL, Style
@@ -20,8 +20,8 @@ _ROOFS = ("peak_flops_per_s", "peak_bytes_per_s", "fitted_flops_per_s", "fitted_
 _PASSES = TABLES["passes"]
 _MOST_SIZES = 6
 _PALE = 0.35
-_BETWEEN = 100
-"""Places along each part of a line that names keep off."""
+_COLOURS = (*COLOURS[:-1], "0.5")
+"""Of components under the roofs, which are black."""
 _SEEN = 0.02
 """Least share of the longest pass that a component takes which is told apart [-]."""
 _LOW = 0.1
@@ -41,59 +41,38 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
     """
     place = ["arithmetic_intensity", "flops_per_s"]
     texts = ("pass", "component", "kind", "dtype")
-    rows = frames.checked(table, (*frames.POINT, "time", *place, *_ROOFS), texts, (*place, *_ROOFS))
-    frames.need_single(rows, *frames.POINT)
-    frames.need_distinct(rows, ("pass", "component"))
+    rows = tables.checked(table, (*frames.POINT, "time", *place, *_ROOFS), texts, (*place, *_ROOFS))
+    tables.need_single(rows, *frames.POINT)
+    tables.need_distinct(rows, ("pass", "component"))
     rows = rows[(rows[place] > 0).all(axis=1) & rows["pass"].isin(["forward", "verify"])]
     if rows.empty:
-        frames.refuse("no component with arithmetic", "forward and verify passes")
-    frames.need_positive(rows, *place, *_ROOFS)
+        tables.refuse("no component with arithmetic", "forward and verify passes")
+    tables.need_positive(rows, *place, *_ROOFS)
     peaks = rows["peak_flops_per_s"] / rows["peak_bytes_per_s"]
-    intensity = rows["arithmetic_intensity"]
+    intensity, named = rows["arithmetic_intensity"], list[Any]()
     low, high = intensity.min() / 2, 3 * max(intensity.max(), peaks.max())
-    colours = {k: COLOURS[i % MOST_LINES] for k, i in style.kind_numbers(rows["kind"]).items()}
+    rows = rows.sort_values("time", ascending=False)
+    colours = dict(zip(rows["component"].unique(), itertools.cycle(_COLOURS), strict=False))
     handles = _roofs(ax, rows, np.geomspace(low, high, 200), colours)
-    named = list[Any]()
-    largest_first = rows.sort_values("time", ascending=False).groupby("component", sort=False)
-    for (name, part), marker in zip(largest_first, itertools.cycle(style.MARKERS), strict=False):
-        colour = colours[part["kind"].iloc[0]]
-        shape: Style = {"color": colour, "marker": marker, "markersize": 4, "linestyle": ""}
+    groups = rows.groupby("component", sort=False)
+    for (name, part), marker in zip(groups, itertools.cycle(style.MARKERS), strict=False):
+        own: Style = {"color": colours[name]}
+        shape: Style = {"marker": marker, "markersize": 4, "linestyle": ""} | own
         both = part.sort_values("pass")
-        ax.plot(*both[place].to_numpy().T, color=colour, linewidth=0.6, zorder=2)
+        ax.plot(*both[place].to_numpy().T, linewidth=0.6, zorder=2, **own)
         for pass_, *at in both[["pass", *place]].to_numpy():
-            ax.plot(*at, mfc="white" if pass_ == "forward" else colour, label="_", **shape)
-        named.append((style.folded(frames.words(str(name)), 12), *at, shape))
+            face = "white" if pass_ == "forward" else colours[name]
+            ax.plot(*at, mfc=face, label="_", **shape)
+        ends = both[place].to_numpy()[::-1]
+        named.append((labels.folded(labels.words(str(name)), 12), ends, shape))
     bottom, top = 0.4 * rows["flops_per_s"].min(), 3 * rows["peak_flops_per_s"].max()
     ax.set(xlim=(low, high), ylim=(bottom, top))
     style.si_axis(ax.xaxis, ax.yaxis)
     note = "" if frames.fits(rows).all() else "\nof a batch that does not fit in memory"
-    ax.set(xlabel="arithmetic intensity (FLOP/B)" + note, ylabel="attained (FLOP/s)")
-    handles += _crowded(ax, named)
+    ax.set(xlabel="arithmetic intensity (FLOP/B)" + note, ylabel="predicted (FLOP/s)")
+    handles += style.name_points(ax, named)
     style.legend_above(ax, "hollow: decode step, filled: verify pass", handles, side="right")
     return ax
-
-
-def _crowded(ax: Axes, named: Sequence[tuple[str, float, float, Style]]) -> list[Any]:
-    """Name points beside them, in the order given; return entries of a legend for others.
-
-    A name is read only where no point, line or other name is.
-    """
-    paths = [line.get_transform().transform_path(line.get_path()) for line in ax.lines]
-    drawn = np.vstack([path.interpolated(_BETWEEN).vertices for path in paths])
-    taken, left = list[Any](), []
-    for label, x, y, shape in named:
-        for dx, dy in itertools.product((4, -4), (0, -8, 8)):
-            own = style.BESIDE | {"color": shape["color"], "ha": "left" if dx > 0 else "right"}
-            text = ax.annotate(label, (x, y), (dx, dy), linespacing=1, va="center", **own)
-            box = text.get_window_extent()
-            is_inside = ax.bbox.x0 < box.x0 and box.x1 < ax.bbox.x1
-            if is_inside and not (box.count_contains(drawn) or box.count_overlaps(taken)):
-                taken.append(box)
-                break
-            text.remove()
-        else:
-            left.append(style.key(label.replace("\n", " "), **shape))
-    return left
 
 
 def components(table: pd.DataFrame, ax: Axes) -> Axes:
@@ -106,10 +85,10 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
         draft length and context and at most six batch sizes. The six components that take most
         are told apart.
     """
-    rows = frames.checked(table, ("batch_size", "time"), ("pass", "component"))
-    frames.need_single(rows, "draft_length", "context_length")
-    frames.need_distinct(rows, ("batch_size", "pass", "component"))
-    frames.need_at_most(_MOST_SIZES, rows["batch_size"].nunique(), "batch sizes")
+    rows = tables.checked(table, ("batch_size", "time"), ("pass", "component"))
+    tables.need_single(rows, "draft_length", "context_length")
+    tables.need_distinct(rows, ("batch_size", "pass", "component"))
+    tables.need_at_most(_MOST_SIZES, rows["batch_size"].nunique(), "batch sizes")
     rows = rows.sort_values("batch_size", kind="stable")
     longest = rows.groupby(["batch_size", "pass"])["time"].sum().max()
     most = rows.groupby("component")["time"].max().sort_values(ascending=False)
@@ -124,7 +103,7 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
     bottom = np.zeros(len(bars))
     for name in [n for n in (*kept, "others") if n in bars]:
         look = style.filled(kept.index(name) if name in kept else MOST_LINES)
-        look["label"] = style.shortened(frames.words(str(name)), 24)
+        look["label"] = labels.shortened(labels.words(str(name)), 24)
         drawn = ax.bar(places, bars[name], 0.85, bottom, **look)
         for bar in itertools.compress(drawn, of_bars.isin(beyond)):
             bar.set_alpha(_PALE)
@@ -142,36 +121,33 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
 
 def _roofs(ax: Axes, rows: pd.DataFrame, x: Any, colours: dict[str, str]) -> list[Any]:
     """Draw the roofs of the data sheet by dtype, and dashed that of the kernels that take most."""
-    handles = list[Any]()
-
-    def roof(peak: float, slope: float, label: str, **look: Any) -> None:
-        told = style.shortened(label, 24)
-        handles.extend(ax.plot(x, np.minimum(peak, x * slope), label=told, linewidth=0.9, **look))
-
-    sheet = rows.drop_duplicates([*_ROOFS[:2]])
-    drawn = [tuple(roofs) for roofs in sheet[[*_ROOFS[:2]]].to_numpy()]
-    for i, ((peak, slope), dtype) in enumerate(zip(drawn, sheet["dtype"], strict=True)):
-        look = {"color": "0.6" if i else "black"}
-        roof(peak, slope, f"data sheet, {dtype}", **look)
-        ridge = f"ridge, {peak / slope:.0f} FLOP/B"
-        handles.append(ax.axvline(peak / slope, label=ridge, **(style.DOTTED | look)))
-    fitted = rows.sort_values("time", ascending=False).dropna(subset=[*_ROOFS[2:]])[:1]
-    for kind, dtype, *roofs in fitted[["kind", "dtype", *_ROOFS[2:]]].to_numpy():
-        if tuple(roofs) not in drawn:
-            label = frames.words(kind) + ("" if len(sheet) == 1 else f" {dtype}")
-            roof(roofs[0], roofs[1], f"{label}, fitted", color=colours[kind], linestyle="--")
+    roofs, handles = dict[Any, tuple[str, Style]](), list[Any]()
+    for *roof, dtype in rows[[*_ROOFS[:2], "dtype"]].to_numpy():
+        look: Style = {"color": "0.6" if roofs else "black"}
+        roofs.setdefault(tuple(roof), (f"data sheet, {dtype}", look))
+    num_sheets, fitted = len(roofs), rows.dropna(subset=[*_ROOFS[2:]])[:1]
+    for name, kind, dtype, *roof in fitted[["component", "kind", "dtype", *_ROOFS[2:]]].to_numpy():
+        label = labels.words(kind) + ("" if num_sheets == 1 else f" {dtype}")
+        look = {"color": colours[name], "linestyle": "--"}
+        roofs.setdefault(tuple(roof), (f"{label}, fitted", look))
+    for i, ((peak, slope), (told, look)) in enumerate(roofs.items()):
+        y, label = np.minimum(peak, x * slope), labels.shortened(told, 24)
+        handles += ax.plot(x, y, label=label, linewidth=0.9, **look)
+        if i < num_sheets:
+            ridge = f"ridge, {peak / slope:.0f} FLOP/B"
+            handles.append(ax.axvline(peak / slope, label=ridge, **style.DOTTED | look))
     return handles
 
 
 def _bar_axis(ax: Axes, index: pd.MultiIndex | pd.Index, places: Any) -> None:
     """Label the bars by the letter of their pass, and their groups by batch size below."""
     sizes, passes = (index.get_level_values(level) for level in (0, 1))
-    letters = [_PASSES[n][0] if n in _PASSES else style.shortened(str(n), 3) for n in passes]
+    letters = [_PASSES[n][0] if n in _PASSES else labels.shortened(str(n), 3) for n in passes]
     centres = [places[sizes == size].mean() for size in sizes.unique()]
     ax.xaxis.remove_overlapping_locs = False  # keeps a letter where there is a batch size too
     ax.set_xticks(places, letters, minor=True, size=SMALL)
-    ax.set_xticks(centres, [style.count_label(size) for size in sizes.unique()])
+    ax.set_xticks(centres, [labels.count_label(size) for size in sizes.unique()])
     ax.tick_params(axis="x", which="major", length=0, pad=12)
     ax.tick_params(axis="x", which="minor", length=0, pad=2)
     key = ", ".join(text for name, text in _PASSES.items() if name in set(passes))
-    ax.set_xlabel(f"{frames.titled(['batch_size'])}\npass: {key}")
+    ax.set_xlabel(f"{labels.titled(['batch_size'])}\npass: {key}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from specmodel.core.base.errors import InputError, nearest
-from specmodel.core.base.units import format_si
 from specmodel.core.prediction.table import seconds
+from specmodel.show import labels, tables
 from specmodel.show.glossary import TABLES
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import COLOURS, SMALL, Style
@@ -28,15 +28,14 @@ MOST_POLICIES = 24
 """Policies that a figure compares [-]."""
 
 _WIDTH = 24
-_SYMBOLS = {"batch_size": "B", "draft_length": "K", "context_length": "L"}
-_BESIDE = 0.5
-"""Width that a value beside a bar needs of an axes that the layout may narrow, in inches."""
 _TERMS = TABLES["terms"]
 """What a term of a waterfall is, in words that have room beside its bar."""
 _VISIBLE = 0.03
 """Least swing, or share of the variance, that is drawn, over the largest [-]."""
 _HINDSIGHT = ("best-fixed", "oracle")
 _INTERVALS = {"predicted": ("errors of times", 5, 0.8), "simulated": ("noise of requests", 0, 2.2)}
+_FACTORS = ("error", "factor", "host_speed")
+"""How names of inputs end that are factors around 1."""
 _QUANTITIES = ("target_efficiency", "speedup")
 
 
@@ -61,27 +60,33 @@ def waterfalls(
     outcome
         As for `tornado`.
     """
-    rows = frames.checked(table, (*frames.POINT, "value"), ("quantity", "term"))
-    frames.need_distinct(rows, (*frames.POINT, "quantity", "term"))
+    rows = tables.checked(table, (*frames.POINT, "value"), ("quantity", "term"))
+    tables.need_distinct(rows, (*frames.POINT, "quantity", "term"))
     varying = [name for name in frames.POINT if rows[name].nunique() > 1]
-    frames.need_at_most(MOST_POINTS, num_points(rows), "points")
+    tables.need_at_most(MOST_POINTS, num_points(rows), "points")
     own = rows[rows["quantity"] == outcome]
     if own.empty:
-        frames.refuse(", ".join(rows["quantity"].unique()), f"rows of {outcome}", "quantity")
+        tables.refuse(", ".join(rows["quantity"].unique()), f"rows of {outcome}", "quantity")
     terms = own["term"][own.groupby("term")["value"].transform("any").astype(bool)].unique()
-    points = own.groupby(list(frames.POINT), sort=False)
-    for ax, (_, part) in zip(axes, points, strict=True):
-        told = [f"{_SYMBOLS[n]} {style.count_label(part[n].iloc[0])}" for n in varying]
-        told += [] if frames.fits(part).all() else ["does\nnot fit"]
-        _waterfall(ax, part.set_index("term")["value"].reindex(terms, fill_value=0.0))
-        ax.set_title("\n".join(told), size=SMALL, loc="left", pad=3)
-        # values stand beside their bars, in panels that are the narrower the more there are
-        share = min(_BESIDE * ax.figure.dpi / ax.bbox.width, 0.6)
-        ax.set_xlim(0, max(own["value"].max(), 1) / (1 - share))
-        ax.locator_params(axis="x", nbins=3, steps=[1, 2, 5, 10])
+    style.rows_axis(axes[0], [labels.folded(_TERMS.get(str(t), str(t)), _WIDTH) for t in terms])
+    figure: Any = axes[0].figure
+    figure.supxlabel(labels.titled([outcome]), size="medium")
+    figure.draw_without_rendering()  # values have the room that the layout leaves
+    for ax, (_, part) in zip(axes, own.groupby(list(frames.POINT), sort=False), strict=True):
+        told = [] if frames.fits(part).all() else ["does\nnot fit"]
+        told += [labels.count_label(part[name].iloc[0]) for name in varying]
+        ax.set_xlim(0, 1.02 * max(own["value"].max(), 1))
+        ax.set_title("\n".join(told), size=SMALL, pad=3)
+        ax.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])
+        style.scaled(ax.xaxis, 1)
         ax.tick_params(axis="y", length=0, labelsize=SMALL)
-    style.rows_axis(axes[0], [style.folded(_TERMS.get(str(t), str(t)), _WIDTH) for t in terms])
-    axes[0].figure.supxlabel(frames.titled([outcome]), size="medium")
+        spec = ax.get_subplotspec()
+        if varying and (
+            spec is None or spec.is_first_col()
+        ):  # what panels have is told once, as a row's name
+            of: Style = style.BESIDE | {"xycoords": "axes fraction", "ha": "right"}
+            ax.annotate("\n".join(map(labels.words, varying)), (0, 1), (-3, 3), **of)
+        _waterfall(ax, part.set_index("term")["value"].reindex(terms, fill_value=0.0))
     return axes
 
 
@@ -103,13 +108,14 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     numbers = ("low", "high", "at_low", "at_high", "nominal")
     rows = _inputs(table, "tornado", numbers, outcome)
     ranges = rows.reindex(columns=["low", "high", "unit", "source"], fill_value="")
-    rows["under"] = [f"\n{_range(*values)}" for values in ranges.itertuples(index=False)]
+    ranges["unit"] = ranges["unit"].mask(rows["input"].str.endswith(_FACTORS), "×")
+    rows["under"] = [f"\n{labels.span(*values)}" for values in ranges.itertuples(index=False)]
     swings = (rows["at_high"] - rows["at_low"]).abs()
-    shown = _name_inputs(ax, rows, swings, frames.titled([outcome]))
+    shown = _name_inputs(ax, rows, swings, labels.titled([outcome]))
     nominal = rows["nominal"].iloc[0]
     for i, (end, label) in enumerate({"high": "high end of the range", "low": "low end"}.items()):
         swing = shown[f"at_{end}"] - nominal
-        ax.barh(np.arange(len(shown)), swing, 0.6, nominal, label=label, **style.filled(i))
+        ax.barh(np.arange(len(shown)), swing, 0.72, nominal, label=label, **style.filled(i))
     ax.axvline(nominal, color="black", linewidth=0.8, label=f"nominal, {nominal:.2f}")
     ax.use_sticky_edges = False
     ax.margins(x=0.08)
@@ -128,14 +134,14 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     indices = {"first_order": "first-order index", "total": "total index"}
     numbers = [f"{name}{end}" for name in indices for end in ("", "_low", "_high")]
     rows = _inputs(table, "sobol", numbers, outcome)
-    label = style.folded(f"share of the variance of the {frames.words(outcome)}", 36)
+    label = labels.folded(f"share of the variance of the {labels.words(outcome)}", 36)
     shown = _name_inputs(ax, rows.assign(under=""), rows["total"], label)
     for i, (name, told) in enumerate(indices.items()):
         value, low = shown[name].clip(lower=0), shown[f"{name}_low"].clip(lower=0)
         bars = style.filled(1 + 3 * i) | {"error_kw": {"elinewidth": 0.9, "capsize": 2}}
         bars["xerr"] = _reach(value, low, shown[f"{name}_high"])
         ax.barh(np.arange(len(shown)) + (i - 0.5) * 0.36, value, 0.34, label=told, **bars)
-    ax.set_xlim(0, None)
+    ax.set_xlim(0, max(1, shown["total_high"].max()))
     interval = style.key("95 % interval of sampling", color="black", linewidth=0.9)
     style.legend_above(ax, "", None, interval, side="right")
     return ax
@@ -151,22 +157,20 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
         are missing where there was one request; a row for each policy, at most 24.
     """
     ends = ("speedup_low", "speedup_high")
-    rows = frames.checked(table, ("speedup", *ends), ("policy",), may_lack=ends)
+    rows = tables.checked(table, ("speedup", *ends), ("policy",), may_lack=ends)
     _name_policies(ax, rows)
-    inside = bool(frames.fits(rows).all())
+    alpha = 1.0 if frames.fits(rows).all() else 0.4
     knows = rows["policy"].astype(str).str.split(":").str[0].isin(_HINDSIGHT)
     style.unity(ax, vertical=True)
-    pale = {"alpha": 1 if inside else 0.4}
+    bars: Style = {"ecolor": COLOURS[0], "elinewidth": 0.8, "capsize": 2, "alpha": alpha}
     for label, part in {"online": rows[~knows], "in hindsight, a bound": rows[knows]}.items():
-        face = COLOURS[0] if label == "online" else "white"
-        bars: Style = {"fmt": "none", "elinewidth": 0.8, "capsize": 2, "ecolor": COLOURS[0]} | pale
-        dots = style.points(0, mfc=face, label=label if len(part) else None)
+        face, told = COLOURS[0] if label == "online" else "white", label if len(part) else None
         reach = _reach(part["speedup"], part[ends[0]], part[ends[1]])
-        ax.errorbar(part["speedup"], part.index, xerr=reach, **bars)
-        ax.plot(part["speedup"], part.index, **dots | pale)
+        ax.errorbar(part["speedup"], part.index, xerr=reach, fmt="none", **bars)
+        ax.plot(part["speedup"], part.index, **style.points(0, mfc=face, label=told, alpha=alpha))
     ax.grid(axis="y", linewidth=0.3, color="0.85")
     ax.set_axisbelow(True)
-    ax.set_xlabel(frames.titled(["speedup"]) + ("" if inside else "\ndoes not fit in memory"))
+    ax.set_xlabel(labels.titled(["speedup"]) + ("" if alpha == 1 else "\ndoes not fit in memory"))
     interval = style.key("95 % interval of requests", color=COLOURS[0], linewidth=0.8)
     more = [interval] if rows[ends[0]].notna().any() else []
     style.legend_above(ax, "", None, style.break_even(), *more, side="right")
@@ -181,17 +185,17 @@ def policy_bars(table: pd.DataFrame, ax: Axes) -> Axes:
     table, ax
         Columns workload, policy and speedup, a row for each pair; at most six policies.
     """
-    rows = frames.checked(table, ("speedup",), ("workload", "policy"))
-    frames.need_distinct(rows, ("workload", "policy"))
+    rows = tables.checked(table, ("speedup",), ("workload", "policy"))
+    tables.need_distinct(rows, ("workload", "policy"))
     workloads, policies = ([*rows[name].unique()] for name in ("workload", "policy"))
-    frames.need_at_most(style.MOST_LINES, len(policies), "policies")
+    tables.need_at_most(style.MOST_LINES, len(policies), "policies")
     cells = rows.pivot(index="workload", columns="policy", values="speedup")
     style.grouped(ax, cells.loc[workloads, policies])
     style.unity(ax)
-    told = [style.shortened(str(name), 40).replace("+", "+\n") for name in workloads]
+    told = [labels.shortened(str(name), 40).replace("+", "+\n") for name in workloads]
     is_narrow = style.label_room(ax.xaxis, "\n".join(told).split("\n")) > ax.bbox.width / len(told)
     ax.set_xticks(range(len(told)), told, size=SMALL, rotation=90 if is_narrow else 0)
-    ax.set(ylabel=frames.titled(["speedup"]), ylim=(0, None))
+    ax.set(ylabel=labels.titled(["speedup"]), ylim=(0, None))
     style.legend_above(ax, "", None, style.break_even())
     return ax
 
@@ -207,7 +211,7 @@ def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
         where there are columns of them, are told below.
     """
     ends = ("predicted_low", "predicted_high", "simulated_low", "simulated_high")
-    found = frames.checked(table, ("capacity", *ends), ("policy",), may_lack=ends)
+    found = tables.checked(table, ("capacity", *ends), ("policy",), may_lack=ends)
     rows = found.drop_duplicates(["policy", "capacity", *ends], ignore_index=True)
     _name_policies(ax, rows)
     values = rows["capacity"]
@@ -216,19 +220,19 @@ def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
         reach = _reach(values, rows[f"{kind}_low"], rows[f"{kind}_high"])
         bars: Style = {"linestyle": "", "color": COLOURS[i], "elinewidth": width, "capsize": 2}
         ax.errorbar(values, rows.index, xerr=reach, label=f"80 % interval ({told})", **bars)
-    targets = [f"{told} {seconds(value)}" for told, value in frames.targets(found).items()]
-    within = f"\nwithin {', '.join(targets)}" if targets else ""
-    ax.set(xlim=(0, None), xlabel=f"rate carried (requests/s){within}")
-    ax.xaxis.set_major_formatter(style.count_label)
+    within = ", ".join(f"{told} {seconds(value)}" for told, value in frames.targets(found).items())
+    label = "rate carried (requests/s)" + (f"\nwithin {within}" if within else "")
+    ax.set(xlim=(0, None), xlabel=label)
+    ax.xaxis.set_major_formatter(labels.count_label)
     style.legend_above(ax, side="right")
     return ax
 
 
 def _name_policies(ax: Axes, rows: pd.DataFrame) -> None:
     """Label each row with its policy; refuse a policy with several rows."""
-    frames.need_distinct(rows, ("policy",))
-    frames.need_at_most(MOST_POLICIES, len(rows), "policies")
-    style.rows_axis(ax, [style.folded(str(name), _WIDTH) for name in rows["policy"]])
+    tables.need_distinct(rows, ("policy",))
+    tables.need_at_most(MOST_POLICIES, len(rows), "policies")
+    style.rows_axis(ax, [labels.folded(str(name), _WIDTH) for name in rows["policy"]])
 
 
 def _reach(values: pd.Series[float], low: pd.Series[float], high: pd.Series[float]) -> np.ndarray:
@@ -245,10 +249,15 @@ def _waterfall(ax: Axes, values: pd.Series[float]) -> None:
     at = np.arange(len(values))
     colours = np.where(is_end, COLOURS[0], np.where(values < 0, COLOURS[1], COLOURS[2]))
     ax.barh(at, values, 0.7, start, color=colours, linewidth=0)
-    for y, x, value, is_total in zip(at, start + inner.clip(0), values, is_end, strict=True):
+    for y, x, value, is_total in zip(at, start, values, is_end, strict=True):
         told = f"{value:.2f}" if is_total else f"{value:+.2f}"
-        told = told if told.strip("+-0.") else "0.00"
-        ax.annotate(told, (x + value * is_total, y), (2, 0), va="center", **style.BESIDE)
+        told = told.replace("-", "\N{MINUS SIGN}") if told.strip("+-0.") else "0.00"
+        text = ax.annotate(told, (max(x, x + value), y), (2, 0), va="center", **style.BESIDE)
+        box, to_data = text.get_window_extent(), ax.transData.inverted().transform
+        if box.x1 > ax.bbox.x1:  # no room behind its bar: before it, or on it
+            least = float(to_data((ax.bbox.x0 + 1.12 * box.width, 0))[0])
+            text.set(ha="right", color="white" if is_total else "black", position=(-2, 0))
+            text.xy = float(x + value if is_total else max(least, min(x, x + value))), float(y)
     reached = start + values.to_numpy()
     ax.plot([reached[:-1]] * 2, [at[:-1], at[1:]], color=style.GREY, linewidth=0.4, zorder=0)
 
@@ -258,12 +267,12 @@ def _inputs(table: pd.DataFrame, kind: str, numbers: Sequence[str], outcome: str
     if outcome not in _QUANTITIES:
         raise InputError("outcome", outcome, f"one of {nearest(outcome, _QUANTITIES)}")
     if "analysis" in table:
-        rows = frames.checked(table, ("value",), ("analysis", "input", "output", "quantity"))
+        rows = tables.checked(table, ("value",), ("analysis", "input", "output", "quantity"))
         rows = rows[rows["analysis"] == kind].fillna({"output": ""})
         if rows.empty:
-            frames.refuse(kind, f"rows of {kind}", "analysis")
+            tables.refuse(kind, f"rows of {kind}", "analysis")
         rows = rows[rows["output"].isin(["", outcome])]
-        frames.need_distinct(rows, ("input", "quantity"))
+        tables.need_distinct(rows, ("input", "quantity"))
         told = rows[rows["quantity"] == "low"].set_index("input").filter(["unit", "source"])
         found = rows.pivot(index="input", columns="quantity", values="value")
         found = found.reindex(rows["input"].unique()).reindex(columns=[*numbers]).dropna()
@@ -271,18 +280,9 @@ def _inputs(table: pd.DataFrame, kind: str, numbers: Sequence[str], outcome: str
     elif "output" in table:
         table = table[table["output"] == outcome]
     if table.empty:
-        frames.refuse(outcome, "an outcome that some range moves", "output")
+        tables.refuse(outcome, "an outcome that some range moves", "output")
     table = table.rename(columns=lambda name: str(name).removeprefix(f"{outcome}_"))
-    return frames.checked(table, numbers, ("input",))
-
-
-def _range(low: float, high: float, unit: str, source: str) -> str:
-    """Return a range as text, after its kind ("80 %: "); the unit once if both prefixes agree."""
-    told = {"calibration": "80 %: ", "tasks": "80 %: ", "": ""}.get(source, f"{source}: ")
-    if unit in ("", "-", "token", "request"):
-        return f"{told}{low:.3g} to {high:.3g}" + (f" {unit}s" if unit not in ("", "-") else "")
-    (first, of_first), (last, of_last) = (format_si(end, unit).split(" ") for end in (low, high))
-    return f"{told}{first if of_first == of_last else f'{first} {of_first}'} to {last} {of_last}"
+    return tables.checked(table, numbers, ("input",))
 
 
 def _name_inputs(ax: Axes, rows: pd.DataFrame, sizes: pd.Series[float], label: str) -> pd.DataFrame:
@@ -291,14 +291,14 @@ def _name_inputs(ax: Axes, rows: pd.DataFrame, sizes: pd.Series[float], label: s
     Acceptance is one of them if it can be seen. Their names, with what stands under them, are
     beside the axes; the last says how many are not drawn, and how little they do.
     """
-    frames.need_distinct(rows, ("input",))
-    names = [style.folded(frames.words(name), _WIDTH) for name in rows["input"]]
-    labels = names + rows["under"]
+    tables.need_distinct(rows, ("input",))
+    names = [labels.folded(labels.words(name), _WIDTH) for name in rows["input"]]
+    every = names + rows["under"]
     seen = sizes[sizes >= _VISIBLE * sizes.max()].sort_values(ascending=False, kind="stable")
     is_known = rows["input"].loc[seen.index] == "acceptance_rate"
     kept = seen.mask(is_known, np.inf).nlargest(MOST_INPUTS).index
     shown = rows.loc[[i for i in seen.index if i in kept]]
-    told, rest = list(labels[shown.index]), sizes.drop(shown.index)
+    told, rest = list(every[shown.index]), sizes.drop(shown.index)
     if not rest.empty:
         share = 100 * rest.max() / (sizes.max() or 1)
         told.append(f"{len(rest)} others: each\n≤ {np.ceil(share).clip(1):.0f} % of the largest")

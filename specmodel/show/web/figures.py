@@ -18,7 +18,7 @@ from specmodel.core.prediction.case import Case
 from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.predicting import predicted, with_known_intervals
 from specmodel.show import plots
-from specmodel.show.plots import style
+from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import Style
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 _LARGEST = 512
 """Largest batch size of a curve [request]."""
 _SIZES = {round(2 ** (i / 4)) for i in range(37)}
-_OF_SEVERAL = ["batch_size", "speedup", "max_graph_batch_size", "fits"]
+_OF_SEVERAL = ["batch_size", "speedup", frames.GRAPHS, frames.PLAIN_GRAPHS, "fits"]
 _DRAWN = (*_OF_SEVERAL, "draft_length")
-_SAME, _OTHER = "same GPUs", "other GPUs"
+_SAME, _OTHER = "same GPUs and engine", "other set-ups"
 _FONT_SIZE = 10
 _SIZE = (6.0, 2.8)
 """Of a figure, in inches."""
@@ -53,20 +53,29 @@ def _published() -> pd.DataFrame:
 def measured(prediction: Prediction) -> pd.DataFrame:
     """Return gains that were published of the model and the kind of drafter of a prediction.
 
-    Column `of` tells whether they are of its GPUs, and as many.
+    Column `of` tells whether they are of its engine and GPUs, and as many.
     """
     d, rows = prediction.deployment, _published()
     is_of_model = rows["target"] == d.target.name.lower()
     found = rows[is_of_model & (rows["drafter"] == drafter_kind(d.drafter, d.target))]
     names = found["hardware"].map(lambda name: load_hardware(name).name)
     is_same = (names == d.hardware.name) & (found["num_gpus"] == d.layout.num_gpus)
+    is_same &= found["engine"] == d.engine.stack
     return found.assign(of=np.where(is_same, _SAME, _OTHER))
 
 
 def curve(case: Case) -> tuple[Prediction, dict[str, int]]:
-    """Return a case over batch sizes, and the last that graphs and memory hold [request]."""
+    """Return a case over batch sizes, and the last that graphs and memory hold [request].
+
+    Graphs are those of steps and of plain decoding.
+    """
     every = predicted(case.at(batch_size=range(1, _LARGEST + 1)))
-    lost = {"graphs": np.flatnonzero(~every.in_graph), "memory": np.flatnonzero(~every.fits)}
+    is_lost = {
+        "graphs": ~every.in_graph,
+        "plain": every.batch_size > every.max_graph_batch_size_plain,
+        "memory": ~every.fits,
+    }
+    lost = {name: np.flatnonzero(are) for name, are in is_lost.items()}
     ends = {name: int(places[0]) for name, places in lost.items() if places.size and places[0]}
     beside = {size + more for size in ends.values() for more in (0, 1)}
     points = predicted(case.at(batch_size=sorted(_SIZES | beside)))
@@ -93,7 +102,12 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
     plots.speedup(pd.concat(tables), ax)
     legend = ax.get_legend()
     handles: list[Any] = []
-    if memory:
+    own = [*legend.legend_handles] if legend else []
+    is_shared = any(memory and (np.asarray(line.get_xdata()) == memory).all() for line in ax.lines)
+    for handle in own:
+        if handle and is_shared and handle.get_label() == "CUDA graphs end":
+            handle.set_label("CUDA graphs and memory end")  # one line, and one name
+    if memory and not is_shared:
         line: Style = {"color": "black", "linewidth": 0.8, "linestyle": (0, (6, 3)), "zorder": 1}
         handles.append(ax.axvline(memory, label="memory ends", **line))
     for words, rows in dots.groupby("of"):
@@ -102,8 +116,8 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
         handles += ax.plot(rows["batch_size"], rows["speedup"], **shape)
     low, high = ax.get_ylim()
     ax.set_ylim(min(0.0, low), max(high, 1.05 * dots["speedup"].max()) if len(dots) else high)
-    if legend and handles:
-        legend = style.legend_above(ax, "", [*legend.legend_handles, *handles])
+    if legend and (handles or is_shared):
+        legend = style.legend_above(ax, "", [*own, *handles])
     beyond = max((text.get_window_extent().x1 for text in ax.texts), default=0) - figure.bbox.width
     if beyond > 0:  # names beside the ends of lines
         figure.subplots_adjust(right=0.95 - beyond / figure.bbox.width)

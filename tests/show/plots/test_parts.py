@@ -78,13 +78,17 @@ def test_fronts_hold_what_no_other_outdoes_plain_and_with_speculation():
     assert by_name["TPOT 25ms"][0][0] == 40
     assert drawn.get_xlabel() == "output tokens/s/user"
     assert drawn.get_ylabel() == "output tokens/s/GPU"
-    assert [text.get_text() for text in drawn.texts] == ["1", "8", "9", "1", "6"]
+    assert [text.get_text() for text in drawn.texts] == ["1", "8", "9", "1", "6", "9"]
+    assert {"a", "b"} < {*legend(drawn)}, "layouts of the fronts"
+    drawn.figure.draw_without_rendering()
+    points = [p for line in drawn.lines for p in drawn.transData.transform(line.get_xydata())]
+    assert not any(text.get_window_extent().count_contains(points) for text in drawn.texts)
     table["draft_length"] = [5, 5, 5, 3, 3]
     table["tpot_low"], table["tpot_high"] = table["tpot"] / 2, 2 * table["tpot"]
     drawn = plots.pareto(table, ax())
     told = [text.get_text() for text in drawn.texts]
-    assert told[:3] == ["1/5", "8", "9/3"]
-    (first, *_) = (line.get_xydata() for line in drawn.lines if line.get_alpha())
+    assert told == ["1/5", "8/5", "9/3", "1", "6", "9"]
+    (first, *_) = drawn.collections[0].get_segments()
     assert np.allclose(first, [[200, 200], [50, 50]])
     assert "80 % interval" in legend(drawn)
 
@@ -101,17 +105,20 @@ def test_waterfalls_lead_from_the_ideal_to_the_predicted():
     for outcome in values:
         drawn = plots.waterfalls(table, [ax(), ax()], outcome=outcome)
         spans[outcome] = [sorted((x, x + width)) for each in drawn for x, _, width, _ in bars(each)]
-        assert [each.get_title(loc="left") for each in drawn] == ["B 1", "B 8"]
+        assert [each.get_title() for each in drawn] == ["1", "8"]
+        assert drawn[0].texts[0].get_text() == "batch size"
     assert spans["target_efficiency"] == [[0, 1], [0.75, 1], [0, 0.75]] * 2
     assert spans["speedup"] == [[0, 4], [3, 4], [2.5, 3], [0, 2.5]] * 2
     words = ["loading more experts", "the drafter's passes", "predicted"]
     assert [tick.get_text() for tick in drawn[0].get_yticklabels()][1:] == words
     (one,) = plots.waterfalls(table[table["batch_size"] == 8], [ax()])
-    assert [text.get_text() for text in one.texts] == ["4.00", "-1.00", "-0.50", "2.50"]
-    assert [text.xy[0] for text in one.texts] == [4, 4, 3, 2.5]
+    minus = "\N{MINUS SIGN}"
+    told = ["4.00", f"{minus}1.00", f"{minus}0.50", "2.50"]
+    assert [text.get_text() for text in one.texts] == told
+    assert [text.xy[0] for text in one.texts] == [4, 3, 3, 2.5], "before a bar at the edge"
     assert {patch.get_linewidth() for patch in one.patches} == {0}, "a bar is as long as its value"
     small = table.replace({"value": {-0.5: -0.004}})
-    assert [text.get_text() for text in plots.waterfalls(small, [ax(), ax()])[0].texts][2] == "0.00"
+    assert [text.get_text() for text in plots.waterfalls(small, [ax(), ax()])[0].texts][3] == "0.00"
     alone = table[table["quantity"] == "target_efficiency"]
     refused(r"got 'target_efficiency'; expected rows of speedup", plots.waterfalls, alone, [ax()])
 
@@ -146,7 +153,7 @@ def test_a_tornado_has_the_units_of_its_ranges():
     table = pd.DataFrame({"input": ["a", "b", "c"], "speedup_at_low": 1.0, "speedup_nominal": 1.2})
     drawn = plots.tornado(table.assign(speedup_at_high=[2.0, 1.9, 1.8], **units), ax())
     told = [tick.get_text().split("\n")[1] for tick in drawn.get_yticklabels()]
-    assert told == ["2 to 5 us", "900 GB/s to 1.5 TB/s", "1 to 8 requests"]
+    assert told == ["2 to 5 µs", "900 GB/s to 1.5 TB/s", "1 to 8 requests"]
 
 
 SHARES = pd.DataFrame({"input": ["a", "b", "c"], "output": "speedup"}).assign(
@@ -214,10 +221,29 @@ def test_lines_of_a_load_that_coincide_are_all_seen():
     table = table.assign(tpot_p90=0.01, ttft_p90=[0.1, 9.0] * 2, goodput=1.0, ttft_target=1.0)
     axes = plots.load(table, [ax(), ax(), ax()])
     wide, thin = (line.get_linewidth() for line in axes[0].lines)
-    assert wide > thin
+    assert wide == thin, "no rank"
+    big, small = (line.get_markersize() for line in axes[0].lines)
+    assert big > small
     assert [each.get_yscale() for each in axes] == ["linear", "log", "linear"]
     assert [1.0, 1.0] in [list(line.get_ydata()) for line in axes[1].lines]
     assert legend(axes[0]) == ["a", "b", "target"]
+
+
+@pytest.mark.parametrize(
+    "told", [{"is_steady": ["True", "False"] * 2}, {"carried_rate": [1.0, 1.5] * 2}]
+)
+def test_rates_that_are_not_carried_are_hollow_and_unjoined(told):
+    table = pd.DataFrame({"policy": ["a", "a", "b", "b"], "request_rate": [1, 2] * 2})
+    table = table.assign(tpot_p90=[0.01, 0.9] * 2, ttft_p90=[0.1, 99.0] * 2, goodput=np.nan, **told)
+    axes = plots.load(table, [ax(), ax()])
+    for each, top in zip(axes, (0.01, 0.1), strict=True):
+        lines = [line for line in each.lines if line.get_label() in ("a", "b")]
+        assert data(lines) == [[[1, top]]] * 2
+        hollow = [line for line in each.lines if line.get_linestyle() == "None"]
+        assert [line.get_xdata().tolist() for line in hollow] == [[2], [2]]
+        assert {line.get_markerfacecolor() for line in hollow} == {"none"}
+        assert each.get_ylim()[1] < 2 * top, "their heights say how long was simulated"
+    assert legend(axes[0]) == ["a", "b", "not carried: the queue grows"]
 
 
 def test_what_a_closed_loop_measured_stands_beside_its_predictions():
@@ -227,17 +253,22 @@ def test_what_a_closed_loop_measured_stands_beside_its_predictions():
     lines = [line for line in drawn.lines if line.get_label() in ("1", "3")]
     assert data(lines) == [[[1, 0.6], [8, 0.7]], [[1, 0.8], [8, 0.9]]]
     assert {"predicted", "measured"} <= {*legend(drawn)}
-    errors = [c.get_segments() for c in drawn.collections]
+    errors = [c.get_segments() for c in drawn.collections if c.get_segments()]
     assert np.allclose(errors, [[[[1, 0.4], [1, 0.6]], [[8, 0.4], [8, 0.6]]]] * 2)
 
 
 def test_a_law_fitted_to_a_single_point_is_not_drawn():
     tokens = {"tokens": [1, 2, 4], "law": [2, 3, 5], "independent": [2, 4, 7]}
     table = pd.DataFrame(tokens).assign(model="a", num_experts=8, experts_per_token=2)
-    for measured, found in (([None, 3, 5], ["--", "-"]), ([None, 3, None], ["--"])):
+    for measured, found in (
+        ([None, 3, 5], [[[1, 1], [2, 0.75], [4, 5 / 7]]]),
+        ([None, 3, None], []),
+    ):
         drawn = plots.active_experts(table.assign(measured=measured), ax())
-        dashes = [line.get_linestyle() for line in drawn.lines if line.get_linestyle() != "None"]
-        assert sorted(dashes) == sorted(found)
+        dots, unity = drawn.lines[-2:]
+        assert data(drawn.lines[:-2]) == found, "over those of independent routing"
+        assert dots.get_xydata()[1].tolist() == [2, 0.75]
+        assert unity.get_ydata() == [1, 1]
 
 
 def test_an_outcome_is_one_of_two():

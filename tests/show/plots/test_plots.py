@@ -13,7 +13,7 @@ from drawn import ax, data, legend, written
 
 from specmodel import InputError
 from specmodel.show import plots
-from specmodel.show.plots.style import folded, shortened
+from specmodel.show.labels import folded, shortened
 
 
 def test_labels_are_cut_in_the_middle_or_folded_after_a_mark():
@@ -53,7 +53,10 @@ def test_bands_span_the_intervals():
     _, swatch, _ = drawn.get_legend().legend_handles
     assert swatch.get_facecolor() == tuple(band.get_facecolor()[0])
     both = pd.concat([table.assign(draft_length=1), table.assign(draft_length=3, speedup=1)])
-    assert len(plots.speedup(both, ax()).collections) == 2
+    bars = plots.speedup(both, ax()).collections
+    assert np.allclose(bars[0].get_segments(), [[[1, 1.1], [1, 1.4]], [[2, 1.3], [2, 1.9]]])
+    moved = [each.get_transform().transform((1, 1))[0] for each in bars]
+    assert moved[0] < moved[1], "beside one another"
 
 
 def test_a_line_breaks_where_cuda_graphs_end_and_only_what_was_computed_is_drawn():
@@ -73,6 +76,37 @@ def test_a_line_breaks_where_cuda_graphs_end_and_only_what_was_computed_is_drawn
     ends = {"speedup_low": table["speedup"] - 0.1, "speedup_high": table["speedup"] + 0.2}
     *_, single = plots.speedup(table[:4].assign(**ends), ax()).collections
     assert np.allclose(single.get_segments(), [[[32, 0.7], [32, 1.0]]])
+
+
+def test_curves_break_where_graphs_of_plain_decoding_end_too():
+    table = pd.DataFrame({"batch_size": [2, 4, 8, 16], "speedup": [1.5, 0.5, 0.6, 1.4]})
+    table = table.assign(max_graph_batch_size=2, max_graph_batch_size_plain=8.0, tpot=1.0)
+    drawn = plots.speedup(table, ax())
+    assert data(drawn.lines[:3]) == [[[2, 1.5]], [[4, 0.5], [8, 0.6]], [[16, 1.4]]]
+    assert {line.get_xdata()[0] for line in drawn.lines[4:]} == {2, 8}
+    assert legend(drawn)[-2:] == ["CUDA graphs end", "plain: CUDA graphs end"]
+    forward = {"forward_time": [1.0, 1.1, 1.2, 3.0]}
+    times = plots.batches.over_batch_size(table.assign(**forward), ax(), "tpot")
+    assert data(times.lines[2:4]) == [[[2, 1], [4, 1.1], [8, 1.2]], [[16, 3]]]
+    same = plots.speedup(table.assign(max_graph_batch_size=8), ax())
+    assert legend(same)[-1] == "CUDA graphs end"
+
+
+def test_a_curve_within_graphs_says_how_large_they_are():
+    table = pd.DataFrame({"batch_size": [2, 4], "speedup": 1.5, "max_graph_batch_size": [128, 64]})
+    told = plots.speedup(table.assign(max_graph_batch_size_plain=512), ax())
+    assert legend(told)[-1] == "CUDA graphs to 512 tokens"
+    requests = table.assign(max_graph_batch_size=256, max_graph_batch_size_plain=256)
+    assert legend(plots.speedup(requests, ax()))[-1] == "CUDA graphs to 256 requests"
+
+
+def test_what_was_measured_at_no_batch_size_is_a_level():
+    table = pd.DataFrame({"batch_size": [1, 4], "speedup": [1.2, 1.3]})
+    peak = pd.DataFrame({"batch_size": [None], "speedup": [1.4]})
+    drawn = plots.speedup(table, ax(), measured=peak)
+    (level,) = (c.get_segments()[0][:, 1].tolist() for c in drawn.collections if c.get_segments())
+    assert level == [1.4, 1.4]
+    assert "measured, batch size not given" in legend(drawn)
 
 
 @each_row(("quantity", "plain"), [
@@ -160,9 +194,9 @@ def test_best_draft_length_writes_each_number_and_hatches_what_does_not_fit():
     points = {"batch_size": [1, 8, 1, 8], "context_length": [10, 10, 99, 99]}
     table = pd.DataFrame(points | {"best_draft_length": [4, 2, 3, 0]})
     drawn = plots.best_draft_length(table.assign(fits=["True", "True", "True", "False"]), ax())
-    assert written(drawn) == {(0.5, 0.5): "4", (1.5, 0.5): "2", (0.5, 1.5): "3", (1.5, 1.5): "0"}
+    assert written(drawn) == {(0.5, 0.5): "4", (1.5, 0.5): "2", (0.5, 1.5): "3"}
     mesh, *hatched = drawn.collections
-    assert mesh.get_array().tolist() == [[4, 2], [3, 0]]
+    assert mesh.get_array().tolist() == [[4, 2], [3, None]]
     (area,) = (collection for collection in hatched if collection.get_hatch())
     assert area.get_datalim(drawn.transData).extents.tolist() == [1, 1, 2, 2]
     assert "(tokens)" in drawn.get_legend().get_title().get_text()
@@ -200,16 +234,21 @@ def test_of_one_context_the_speedup_of_each_length_is_drawn_and_the_best_framed(
     table = pd.DataFrame(points | speedups | {"context_length": 512})
     drawn = plots.best_draft_length(table, ax())
     assert written(drawn) == {(0.5, 0.5): "1.00", (0.5, 1.5): "1.70", (1.5, 0.5): "0.90"}
-    assert [frame.get_xy() for frame in drawn.patches] == [(0, 1), (1, 0)]
+    assert [tuple(map(int, frame.get_xy())) for frame in drawn.patches] == [(0, 1), (1, 0)]
     assert legend(drawn) == ["best", "break-even", "does not fit"]
     close = plots.best_draft_length(table.assign(speedup=[1.69, 1.7, 0.9, 0.8]), ax())
-    assert [frame.get_xy() for frame in close.patches] == [(0, 0), (0, 1), (1, 0)]
+    cells = [tuple(map(int, frame.get_xy())) for frame in close.patches]
+    assert cells == [(0, 0), (0, 1), (1, 0)]
     thin, *best = (frame.get_linewidth() for frame in close.patches)
     assert thin < min(best)
     assert legend(close)[:2] == ["best", "within 1 %"]
-    longer = table.assign(context_length=4096, best_draft_length=0)
+    longer = table.assign(context_length=4096, best_draft_length=0, speedup=[1, 0.5, 0.9, 0.8])
     drawn = plots.best_draft_length(pd.concat([table, longer]), ax())
-    assert [text.get_text() for text in drawn.texts] == ["2", "0", "0", "0"]
+    assert [*written(drawn).values()] == ["2", "0", "0", "0"]
+    alike = pd.concat([table.assign(speedup=[1.69, 1.7, 0.9, 0.8]), longer.assign(fits=True)])
+    told = plots.best_draft_length(alike, ax())
+    assert written(told)[0.5, 0.5] == "0–2"
+    assert "within 1 %" in told.get_legend().get_title().get_text()
 
 
 def test_a_map_of_speedup_has_its_border_between_gains_and_losses_and_dots_beyond_graphs():
@@ -219,9 +258,20 @@ def test_a_map_of_speedup_has_its_border_between_gains_and_losses_and_dots_beyon
     assert written(drawn)[0.5, 1.5] == "1.50"
     *border, dots = drawn.lines
     assert data(border) == [[[1, 1], [1, 2]], [[0, 1], [1, 1]]]
-    assert dots.get_xdata().tolist() == [1.9, 1.9]
-    mesh = drawn.collections[0]
-    assert [mesh.norm(value) for value in (1, 2)] == [0.5, pytest.approx(0.5 + 0.5 / 1.25)]
+    assert dots.get_xdata().tolist() == [1.85, 1.85]
+    norm = drawn.collections[0].norm
+    assert norm(1) == 0.5
+    assert norm(1.5) - 0.5 == pytest.approx(0.5 - norm(1 / 1.5)), "a loss is as deep as its gain"
+    assert norm(0) >= 0
+
+
+def test_batch_sizes_of_which_nothing_fits_are_left_out_of_maps():
+    table = pd.DataFrame({"batch_size": [1, 8, 64], "acceptance_rate": 0.5, "speedup": 1.2})
+    drawn = plots.speedup_map(table.assign(fits=[True, True, False]), ax())
+    assert [tick.get_text() for tick in drawn.get_xticklabels()] == ["1", "8"]
+    assert drawn.get_xlabel().endswith("64: nothing fits")
+    none = plots.speedup_map(table.assign(fits=False), ax())
+    assert len(none.get_xticklabels()) == 3
 
 
 @each_row(("kind", "text", "fragments"), [(k, t, f) for k, t, *f in faults("figures")])
