@@ -81,8 +81,9 @@ def speedups(path: Path) -> pd.DataFrame:
         own = {"tokens_per_step": row.tokens_per_step}
         if pd.isna(row.tokens_per_step):
             own = {"accepted_fraction": row.accepted_fraction}
-        if DRAFTERS[str(kind)] == "ngram":
-            own |= {"proposal_rate": 1.0}
+        if DRAFTERS[str(kind)] == "ngram":  # as often as both of what was measured say
+            drafted = row.accepted_fraction * row.draft_length
+            own |= {"proposal_rate": (row.tokens_per_step - 1) / drafted}
         points = {
             "draft_length": int(row.draft_length),
             "batch_size": 1 if pd.isna(row.slots) else int(row.slots),

@@ -15,6 +15,7 @@ from specmodel.core.base.notes import Note
 from specmodel.core.base.records import unchecked
 from specmodel.core.base.units import FloatArray, check
 from specmodel.core.drafters.passes import Drafter
+from specmodel.core.drafters.published import is_named
 from specmodel.core.layers.batch import Layout
 from specmodel.core.layers.engines import NO_ENGINE, UNBOUNDED, EngineCode, engine_code, has_code
 from specmodel.core.layers.states import Rollback, Slots, StateKeeping
@@ -213,12 +214,21 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def states(self) -> StateKeeping:
         """What the engine does with recurrent states."""
         slots = self.engine.state_slots or state_slots_of(self.stack)
+        slots = "single" if self.replays else slots
         return StateKeeping(
             self.state_rollback,
             slots,
             is_tree=self.tree_width > 1,
             time_factor=self.engine.state_time_factor,
         )
+
+    @cached_property
+    def replays(self) -> bool:
+        """Whether accepted tokens run again after a refusal: of recurrent targets, by engine."""
+        engine, target = self.engine, self.target
+        is_told = any(is_named(target.name, name) for name in engine.replays_of)
+        is_so = self.has_drafter and (self.drafter.drafting in engine.replays or is_told)
+        return is_so and any(mixer.is_recurrent for mixer in target.mixers)
 
     @cached_property
     def recurrent_model(self) -> Architecture | None:

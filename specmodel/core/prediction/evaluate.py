@@ -22,7 +22,9 @@ from specmodel.core.cost.latency import KernelErrors, KnownPasses
 from specmodel.core.cost.memory import MemoryUse
 from specmodel.core.cost.passes import PassTime
 from specmodel.core.cost.prefill import Prompt, added_time, carried_prefill, prompt_read, waiting
+from specmodel.core.cost.replays import Refusals, added_by_replays
 from specmodel.core.cost.steps import StepTimes
+from specmodel.core.layers.batch import SequenceGroup
 from specmodel.core.layers.work import CAUSES
 from specmodel.core.prediction.best import MORE, Best, Held
 from specmodel.core.prediction.turns import AtOnce, all_at_once, times_of
@@ -142,8 +144,28 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def reject_time(self) -> FloatArray:
-        """Rejection sampling of a step, and what else the host does once a draft [s]."""
-        return self._drafting(self.times.reject_time)
+        """Rejection sampling of a step, what else follows a draft, and replays [s]."""
+        return self._drafting(self.times.reject_time + self.replay_time)
+
+    @cached_property
+    def replay_time(self) -> FloatArray | float:
+        """What is computed and copied again after refusals, 0 where states are kept [s]."""
+        if not self.deployment.replays:
+            return 0.0
+        drafted, of = self.points["draft_length"], self.acceptance.expected_tokens_per_step
+        running = SequenceGroup(
+            batch_size=self.running,
+            context_length=self.points["context_length"],
+            tokens_per_sequence=self.points["verify_tokens"],
+        )
+        refusals = Refusals.of(
+            drafted,
+            of(drafted),
+            of(np.maximum(drafted - 1, 0)),
+            self.deployment.drafter.proposal_rate,
+        )
+        added = added_by_replays(self.deployment, running, self.times, refusals)
+        return np.where(drafted > 0, added, 0.0)
 
     @cached_property
     def step_time(self) -> FloatArray:
@@ -156,7 +178,7 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def _unloaded_step_time(self) -> FloatArray:
         """Drafting, verification and rejection [s]."""
-        step = self._drafting(self.times.step_time)
+        step = self._drafting(self.times.step_time + self.replay_time)
         if isinstance(self.step_error, float) and self.step_error == 1:
             return step
         return step * np.where(self.points["draft_length"] > 0, self.step_error, 1.0)
@@ -195,6 +217,7 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def growth_by_cause(self) -> dict[str, FloatArray]:
         """Return what a step takes beyond a plain one, by cause, errors of an engine aside [s]."""
         growth = self.times.growth_by_cause() | {"prefill": np.zeros(())}
+        growth["overhead"] = growth["overhead"] + self.replay_time
         if self.prefill:
             growth["prefill"] = np.asarray((self.tokens_per_step - 1) * self.carried)
             growth["drafting"] = self.draft_time
