@@ -66,6 +66,8 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         As in `specmodel.predict`; the correlation may be draws that broadcast with the points [-].
     host_expert_layers
         First layers whose routed experts the host keeps [-].
+    layer_split
+        GPUs that hold layers one after another, as llama.cpp splits models by default [-].
     routing_deviation
         Standard deviation of the correlation where that is assumed, 0 where it is known [-].
     popularity_spread
@@ -93,6 +95,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     state_rollback: Rollback = "native"
     temperature: float = 0.0
     host_expert_layers: int = 0
+    layer_split: int = 1
 
     def __post_init__(self) -> None:
         if self.data_parallel is not None:
@@ -256,7 +259,8 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         shared = self.decode_context_parallel
         in_node = self.hardware.link.num_gpus if self.hardware.link else 1
         on_host = self.host_expert_layers and self.host_expert_layers / self.target.expert_layers
-        return Layout(*degrees, in_node, self.data_parallel, multiples, shared, on_host)
+        layout = Layout(*degrees, in_node, self.data_parallel, multiples, shared, on_host)
+        return replace(layout, layer_split=self.layer_split)
 
     @cached_property
     def draft_layout(self) -> Layout:

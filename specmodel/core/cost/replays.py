@@ -17,7 +17,6 @@ from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.latency import draft_pass, target_pass
 from specmodel.core.cost.steps import StepTimes
 from specmodel.core.layers.batch import SequenceGroup
-from specmodel.core.layers.recurrent import RecurrentMixer
 from specmodel.core.machines.llama_cpp import state_copy_bytes_per_s
 
 
@@ -62,21 +61,19 @@ def added_by_replays(
     `running` are the slots with the tokens that they verify. A slot that replays drafts nothing in
     that pass of the server, so that slots draft in fewer, or in other, passes than they replay.
     """
-    d, B, q = deployment, running.batch_size, found.chance
+    d, B, q = deployment, running.batch_size, np.maximum(found.chance, 1e-12)
     drafting, replaying = passes_of_slots(B, q)
     fewer = target_pass(d, replace(running, batch_size=B / drafting)).total_time
     ratio = fewer / target_pass(d, running).total_time
     again = replace(
         running,
-        batch_size=B * q / np.maximum(replaying, 1e-300),
+        batch_size=B * q / replaying,
         tokens_per_sequence=np.minimum(found.tokens, running.tokens_per_sequence),
     )
-    replay = target_pass(d, again).total_time
+    replay, silent = target_pass(d, again).total_time, np.zeros(())
     for model in d.drafter.architectures:  # which read all that the target does
-        replay = (
-            replay
-            + draft_pass(d, model, replace(again, logits_per_sequence=np.zeros(()))).total_time
-        )
+        read = replace(again, logits_per_sequence=silent)
+        replay = replay + draft_pass(d, model, read).total_time
     rate = d.drafter.proposal_rate
     copied = (rate + q) * B * _state_bytes(d) / state_copy_bytes_per_s(d.hardware)
     step = times.step_time
@@ -87,5 +84,6 @@ def added_by_replays(
 
 def _state_bytes(deployment: Deployment) -> float:
     """Return the recurrent states of a slot in all layers of the target [B]."""
-    groups = [(g.count, g.mixer) for g in deployment.target.layers]
-    return sum(n * mixer.state_bytes() for n, mixer in groups if isinstance(mixer, RecurrentMixer))
+    target = deployment.target
+    kept = ((m.sequence_bytes(0.0, target.stream, 1), n) for m, n in target.mixers.items())
+    return float(sum(layers * each for each, layers in kept))
