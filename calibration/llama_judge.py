@@ -42,8 +42,15 @@ DRAFTERS = {
     "mtp-gemma-4-31B-it": "gemma-4-31b-it-assistant",
 }
 BACKENDS = {"rocm": "hip"}
-HOSTS = {"EPYC 7343": 204.8, "Ryzen 7 5800X": 51.2, "Ryzen 9 5900X": 51.2, "Core i9-10900X": 93.9}
-"""Bandwidth of all memory channels of a processor where a run does not say [GB/s]."""
+HOSTS = {
+    "EPYC 7343": (204.8, 16),
+    "Ryzen 7 5800X": (51.2, 8),
+    "Ryzen 9 5900X": (51.2, 12),
+    "Ryzen 9 7900": (83.2, 12),
+    "Ryzen 9 9950X": (89.6, 16),
+    "Core i9-10900X": (93.9, 10),
+}
+"""Bandwidth of all memory channels of a processor, where a run does not say, and cores [GB/s]."""
 USUAL = {"rtx": "cuda", "gb": "cuda", "rx": "hip", "mi": "hip", "strix": "vulkan", "m": "metal"}
 """Back ends by how names of machines begin."""
 CONTEXT = 512
@@ -111,10 +118,10 @@ def of_host(path: Path) -> pd.DataFrame:
     found = []
     for row in rows_of(path):
         told = where_of(row)
-        of_host = HOSTS[row.host] if pd.isna(row.host_gb_per_s) else float(row.host_gb_per_s)
-        if of_host:
-            changes = {"host_bytes_per_s": of_host * 1e9}
-            told["hardware"] = told["hardware"].with_changes("hardware", changes)
+        of_host, cores = HOSTS[row.host]
+        of_host = of_host if pd.isna(row.host_gb_per_s) else float(row.host_gb_per_s)
+        changes = {"host_bytes_per_s": of_host * 1e9, "host_cores": cores}
+        told["hardware"] = told["hardware"].with_changes("hardware", changes)
         layers: Any = row.n_cpu_moe if row.n_cpu_moe == "all" else int(row.n_cpu_moe)
         deployment = deploy(**told, host_expert_layers=layers)[0]
         context = CONTEXT if pd.isna(row.context) else float(row.context)
