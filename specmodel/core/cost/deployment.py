@@ -229,8 +229,10 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def replays(self) -> bool:
         """Whether accepted tokens run again after a refusal: of recurrent targets, by engine."""
         engine, target = self.engine, self.target
+        if not (engine.replays and self.has_drafter):
+            return False
         is_told = any(is_named(target.name, name) for name in engine.replays_of)
-        is_so = self.has_drafter and (self.drafter.drafting in engine.replays or is_told)
+        is_so = self.drafter.drafting in engine.replays or is_told
         return is_so and any(mixer.is_recurrent for mixer in target.mixers)
 
     @cached_property

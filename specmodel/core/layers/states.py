@@ -55,11 +55,6 @@ class StateKeeping(Struct, frozen=True, dict=True):
         """Whether drafts may branch: a state is kept for each token, to go on from any."""
         return self.slots == "scratch" and self.rollback == "native"
 
-    @property
-    def keeps_one(self) -> bool:
-        """Whether one state is kept, however many tokens are verified."""
-        return self.rollback == "replay" or self.slots == "single"
-
     def tokens(self, tokens: FloatArray) -> FloatArray:
         """Return the tokens themselves: each adds to a convolution's window [-]."""
         return tokens
@@ -69,7 +64,8 @@ class StateKeeping(Struct, frozen=True, dict=True):
 
         Those written, one copied after the pass (read and written), and those of parents in a tree.
         """
-        written = np.ones_like(tokens) if self.keeps_one else tokens
+        is_one = self.rollback == "replay" or self.slots == "single"
+        written = np.ones_like(tokens) if is_one else tokens
         copied = np.clip(tokens - 1, 0, 1) if self.takes_trees else 0.0
         parents = np.maximum(tokens - 1, 0) if self.is_tree else 0.0
         return np.asarray(written + 2 * copied + parents)
@@ -80,7 +76,8 @@ class StateKeeping(Struct, frozen=True, dict=True):
 
     def states(self, tokens: FloatArray) -> FloatArray:
         """Return the states reserved for a request that verifies `tokens` tokens [-]."""
-        own = np.ones_like(tokens) if self.keeps_one else tokens
+        is_one = self.rollback == "replay" or self.slots == "single"
+        own = np.ones_like(tokens) if is_one else tokens
         if self.slots == "scratch":
             return np.where((tokens > 1) & (own > 1), own + 1, 1.0)
         return own + 1 if self.slots == "aligned" else own
