@@ -6,11 +6,13 @@ it copies them back, and the accepted tokens run again in the next pass of the t
 (``server-context.cpp``). That pass makes one token more.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
+from specmodel.core.algebra.acceptance import Acceptance
 from specmodel.core.base.units import FloatArray
 from specmodel.core.cost.blocks import BlockedTimes
 from specmodel.core.cost.deployment import Deployment
@@ -51,6 +53,25 @@ def passes_of_slots(slots: FloatArray, chance: FloatArray) -> tuple[FloatArray, 
     """
     share = chance / (1 + chance)
     return (1 + chance) * (1 - share**slots), (1 + chance) * (1 - (1 - share) ** slots)
+
+
+def replay_time(
+    deployment: Deployment,
+    points: Mapping[str, FloatArray],
+    slots: FloatArray,
+    acceptance: Acceptance,
+    times: StepTimes | BlockedTimes,
+) -> FloatArray:
+    """Return what refusals add to steps of some slots at points by name, 0 without a draft [s]."""
+    drafted, of = points["draft_length"], acceptance.expected_tokens_per_step
+    rate, shorter = deployment.drafter.proposal_rate, np.maximum(drafted - 1, 0)
+    running = SequenceGroup(
+        batch_size=slots,
+        context_length=points["context_length"],
+        tokens_per_sequence=points["verify_tokens"],
+    )
+    found = Refusals.of(drafted, of(drafted), of(shorter), rate)
+    return np.where(drafted > 0, added_by_replays(deployment, running, times, found), 0.0)
 
 
 def added_by_replays(

@@ -22,9 +22,8 @@ from specmodel.core.cost.latency import KernelErrors, KnownPasses
 from specmodel.core.cost.memory import MemoryUse
 from specmodel.core.cost.passes import PassTime
 from specmodel.core.cost.prefill import Prompt, added_time, carried_prefill, prompt_read, waiting
-from specmodel.core.cost.replays import Refusals, added_by_replays
+from specmodel.core.cost.replays import replay_time
 from specmodel.core.cost.steps import StepTimes
-from specmodel.core.layers.batch import SequenceGroup
 from specmodel.core.layers.work import CAUSES
 from specmodel.core.prediction.best import MORE, Best, Held
 from specmodel.core.prediction.turns import AtOnce, all_at_once, times_of
@@ -150,22 +149,10 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def replay_time(self) -> FloatArray | float:
         """What is computed and copied again after refusals, 0 where states are kept [s]."""
-        if not self.deployment.replays:
+        d = self.deployment
+        if not d.replays:
             return 0.0
-        drafted, of = self.points["draft_length"], self.acceptance.expected_tokens_per_step
-        running = SequenceGroup(
-            batch_size=self.running,
-            context_length=self.points["context_length"],
-            tokens_per_sequence=self.points["verify_tokens"],
-        )
-        refusals = Refusals.of(
-            drafted,
-            of(drafted),
-            of(np.maximum(drafted - 1, 0)),
-            self.deployment.drafter.proposal_rate,
-        )
-        added = added_by_replays(self.deployment, running, self.times, refusals)
-        return np.where(drafted > 0, added, 0.0)
+        return replay_time(d, self.points, self.running, self.acceptance, self.times)
 
     @cached_property
     def step_time(self) -> FloatArray:
