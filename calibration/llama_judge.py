@@ -42,8 +42,15 @@ DRAFTERS = {
     "mtp-gemma-4-31B-it": "gemma-4-31b-it-assistant",
 }
 BACKENDS = {"rocm": "hip"}
-HOSTS = {"EPYC 7343": 204.8, "Ryzen 7 5800X": 51.2, "Ryzen 9 5900X": 51.2, "Core i9-10900X": 93.9}
-"""Bandwidth of all memory channels of a processor where a run does not say [GB/s]."""
+HOSTS = {
+    "EPYC 7343": (204.8, 16),
+    "Ryzen 7 5800X": (51.2, 8),
+    "Ryzen 9 5900X": (51.2, 12),
+    "Ryzen 9 7900": (83.2, 12),
+    "Ryzen 9 9950X": (89.6, 16),
+    "Core i9-10900X": (93.9, 10),
+}
+"""Bandwidth of all memory channels of a processor, where a run does not say, and cores [GB/s]."""
 USUAL = {"rtx": "cuda", "gb": "cuda", "rx": "hip", "mi": "hip", "strix": "vulkan", "m": "metal"}
 """Back ends by how names of machines begin."""
 CONTEXT = 512
@@ -81,8 +88,9 @@ def speedups(path: Path) -> pd.DataFrame:
         own = {"tokens_per_step": row.tokens_per_step}
         if pd.isna(row.tokens_per_step):
             own = {"accepted_fraction": row.accepted_fraction}
-        if DRAFTERS[str(kind)] == "ngram":
-            own |= {"proposal_rate": 1.0}
+        if DRAFTERS[str(kind)] == "ngram":  # as often as both of what was measured say
+            drafted = row.accepted_fraction * row.draft_length
+            own |= {"proposal_rate": (row.tokens_per_step - 1) / drafted}
         points = {
             "draft_length": int(row.draft_length),
             "batch_size": 1 if pd.isna(row.slots) else int(row.slots),
@@ -110,10 +118,10 @@ def of_host(path: Path) -> pd.DataFrame:
     found = []
     for row in rows_of(path):
         told = where_of(row)
-        of_host = HOSTS[row.host] if pd.isna(row.host_gb_per_s) else float(row.host_gb_per_s)
-        if of_host:
-            changes = {"host_bytes_per_s": of_host * 1e9}
-            told["hardware"] = told["hardware"].with_changes("hardware", changes)
+        of_host, cores = HOSTS[row.host]
+        of_host = of_host if pd.isna(row.host_gb_per_s) else float(row.host_gb_per_s)
+        changes = {"host_bytes_per_s": of_host * 1e9, "host_cores": cores}
+        told["hardware"] = told["hardware"].with_changes("hardware", changes)
         layers: Any = row.n_cpu_moe if row.n_cpu_moe == "all" else int(row.n_cpu_moe)
         deployment = deploy(**told, host_expert_layers=layers)[0]
         context = CONTEXT if pd.isna(row.context) else float(row.context)

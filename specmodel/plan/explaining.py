@@ -127,7 +127,8 @@ def explain(prediction: Prediction) -> Explanation:
     growth, plain = evaluation.growth_by_cause(), evaluation.forward_time
     relative = np.stack([np.broadcast_to(growth[c] / plain, shape) for c in CAUSES])
     of_pass = relative[: len(VERIFY_TERMS)].copy()
-    of_pass[VERIFY_TERMS.index("overhead")] -= evaluation.times.reject_time / plain
+    after_verify = evaluation.times.reject_time + evaluation.replay_time
+    of_pass[VERIFY_TERMS.index("overhead")] -= after_verify / plain
     ideal = 1 + prediction.deployment.drafter.proposal_rate * prediction.draft_length
     tokens = np.stack([ideal, prediction.tokens_per_step])
     efficiency, speedup = np.zeros_like(of_pass), np.zeros((len(SPEEDUP_TERMS), *shape))

@@ -46,6 +46,7 @@ def heading(deployment: Deployment) -> str:
     if max(degrees.values()) > 1:
         named = [f"{name} parallel {n}" for name, n in degrees.items() if n > 1]
         gpus += f" ({', '.join([f'tensor parallel {d.tensor_parallel}', *named])})"
+    gpus += " (layers split)" if d.layer_split > 1 else ""
     models = f"{d.target.name} + {d.drafter.name}" if d.has_drafter else d.target.name
     return f"{models} on {gpus}"
 

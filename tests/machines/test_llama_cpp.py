@@ -111,10 +111,36 @@ def test_what_is_on_the_host_takes_no_memory_of_the_gpu():
     assert predict(**where, batch_size=1, host_expert_layers=30).fits.all()
 
 
+TWO = {"target": "qwen3-32b", "weight_dtype": "q8_0", "batch_size": 2, "context_length": 4096}
+
+
+def test_cards_that_split_layers_take_turns_and_share_what_they_hold():
+    one, two = (predict(**TWO, hardware=f"{n}xrtx_3090") for n in (1, 2))
+    assert two.deployment.layout.num_gpus == 2
+    assert float(two.forward_time) == pytest.approx(float(one.forward_time), rel=1e-12)
+    assert not one.fits.any()
+    assert two.fits.all()
+    free, each = two.evaluation.memory.free_bytes, two.evaluation.memory.bytes_per_request
+    lacking = one.evaluation.memory.free_bytes
+    assert float(free - lacking) == pytest.approx(
+        0.9 * one.deployment.hardware.memory.capacity_bytes
+    )
+    assert float(two.max_batch_size) == float(free // each)
+
+
+def test_rows_and_tensors_are_cut():
+    layers, rows = (predict(**TWO, hardware="2xrtx_3090", split_mode=m) for m in ("layer", "row"))
+    assert rows.deployment.tensor_parallel == 2
+    assert rows.deployment.layer_split == 1
+    assert 1.5 < float(layers.forward_time / rows.forward_time) < 2
+
+
 @cases(
     ("changes", "message"),
     ({"host_expert_layers": 49}, "host_expert_layers: got 49; expected at most 48, the layers"),
     ({"host_expert_layers": 4, "engine": "vllm"}, "host_expert_layers: got 4; expected the engine"),
+    ({"split_mode": "row", "engine": "vllm"}, "split_mode: got 'row'; expected the engine llama"),
+    ({"split_mode": "graph"}, "split_mode: got 'graph'; expected one of: layer, row, tensor"),
     ({"host_expert_layers": 1.5}, "host_expert_layers: got 1.5; expected"),
     ({"weight_dtype": "q4_k_x"}, "weight_dtype: got 'q4_k_x'; expected one of"),
 )

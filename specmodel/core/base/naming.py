@@ -23,7 +23,7 @@ SETTABLE = (
     "temperature",
     *("attention_dtype", "embedding_dtype", "mtp_dtype", "activation_dtype", "popularity"),
     *("popularity_exponent", "state_rollback", "draft_tensor_parallel", "lookup_time"),
-    *("decode_context_parallel", "host_expert_layers"),
+    *("decode_context_parallel", "host_expert_layers", "split_mode"),
 )
 """Arguments that say how a model runs which may stand among changes of records' fields."""
 

@@ -60,6 +60,9 @@ class CommonArguments(TypedDict, total=False):
     host_expert_layers
         First layers of the target whose routed experts stay in the host's memory under llama.cpp,
         or "all"; 0 by default [-].
+    split_mode
+        How llama.cpp splits a model over several GPUs: "layer", its default, has one GPU after
+        another work on its layers; "row" and "tensor" cut matrices.
     """
 
     link: str | None
@@ -81,6 +84,7 @@ class CommonArguments(TypedDict, total=False):
     state_rollback: str | None
     temperature: float | None
     host_expert_layers: int | str | None
+    split_mode: str | None
 
 
 class ChoiceArguments(TypedDict, total=False):

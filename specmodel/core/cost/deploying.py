@@ -50,6 +50,8 @@ _OF_FILE = ("embedding_dtype", "head_dtype", "mtp_dtype")
 LOOKUP = ("lookup_time", "proposal_rate")
 ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 BACKENDS: tuple[AttentionBackend, ...] = get_args(AttentionBackend)
+SPLIT_MODES = ("layer", "row", "tensor")
+"""Ways of llama.cpp to split a model over GPUs."""
 
 DEFAULT_ENGINE = "vllm"
 """Whose host overheads and kernels are taken where nobody names an engine."""
@@ -125,16 +127,7 @@ def deployed_as_named(where: Where) -> Deployment:
     default = LLAMA_CPP if is_llama else DEFAULT_ENGINE
     engine = _record(given.get("engine", default), EngineProfile, load_engine)
     engine = engine.with_changes(f"{place}engine", what_ifs["engine"])
-    if "host_speed" in given:
-        engine = engine.on_host(_single("host_speed", given))
-    if "attention_backend" in given:
-        engine = replace(engine, attention_backend=_one_of("attention_backend", given, BACKENDS))
-    if "graph_limit" in given:
-        sizes = given["graph_limit"]
-        is_list = isinstance(sizes, list | tuple | np.ndarray)
-        one = () if is_list else _degree("graph_limit", given, LARGEST_GRAPH, least=0)
-        engine = engine.with_graphs_of(sizes if is_list else one)
-    engine = engine.told_to({name: _is_on(name, given) for name in SWITCHES if name in given})
+    engine = _told(engine, given)
     if engine.is_of_mean_host and "host_speed" not in given:
         engine = replace(engine, host_speed=engine.host_speed * hardware.host_speed)
     if hardware.kind == "cpu":  # its host computes itself: no second stream, no graphs
@@ -242,6 +235,25 @@ _SETTINGS: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
     "state_rollback": partial(_one_of, known=ROLLBACKS),
 }
 """How settings of a deployment are read."""
+
+
+def _told(engine: EngineProfile, given: Mapping[str, Any]) -> EngineProfile:
+    """Return an engine as settings of it say."""
+    if "host_speed" in given:
+        engine = engine.on_host(_single("host_speed", given))
+    if "attention_backend" in given:
+        engine = replace(engine, attention_backend=_one_of("attention_backend", given, BACKENDS))
+    if "split_mode" in given:
+        mode = _one_of("split_mode", given, SPLIT_MODES)
+        if engine.stack != LLAMA_CPP:
+            raise InputError("split_mode", mode, f"the engine {LLAMA_CPP} with it")
+        engine = replace(engine, splits_layers=mode == SPLIT_MODES[0])
+    if "graph_limit" in given:
+        sizes = given["graph_limit"]
+        is_list = isinstance(sizes, list | tuple | np.ndarray)
+        one = () if is_list else _degree("graph_limit", given, LARGEST_GRAPH, least=0)
+        engine = engine.with_graphs_of(sizes if is_list else one)
+    return engine.told_to({name: _is_on(name, given) for name in SWITCHES if name in given})
 
 
 def _record(value: Any, kind: type, load: Any) -> Any:

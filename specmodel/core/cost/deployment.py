@@ -15,6 +15,7 @@ from specmodel.core.base.notes import Note
 from specmodel.core.base.records import unchecked
 from specmodel.core.base.units import FloatArray, check
 from specmodel.core.drafters.passes import Drafter
+from specmodel.core.drafters.published import is_named
 from specmodel.core.layers.batch import Layout
 from specmodel.core.layers.engines import NO_ENGINE, UNBOUNDED, EngineCode, engine_code, has_code
 from specmodel.core.layers.states import Rollback, Slots, StateKeeping
@@ -65,6 +66,8 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         As in `specmodel.predict`; the correlation may be draws that broadcast with the points [-].
     host_expert_layers
         First layers whose routed experts the host keeps [-].
+    layer_split
+        GPUs that hold layers one after another, as llama.cpp splits models by default [-].
     routing_deviation
         Standard deviation of the correlation where that is assumed, 0 where it is known [-].
     popularity_spread
@@ -92,6 +95,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     state_rollback: Rollback = "native"
     temperature: float = 0.0
     host_expert_layers: int = 0
+    layer_split: int = 1
 
     def __post_init__(self) -> None:
         if self.data_parallel is not None:
@@ -213,12 +217,23 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def states(self) -> StateKeeping:
         """What the engine does with recurrent states."""
         slots = self.engine.state_slots or state_slots_of(self.stack)
+        slots = "single" if self.replays else slots
         return StateKeeping(
             self.state_rollback,
             slots,
             is_tree=self.tree_width > 1,
             time_factor=self.engine.state_time_factor,
         )
+
+    @cached_property
+    def replays(self) -> bool:
+        """Whether accepted tokens run again after a refusal: of recurrent targets, by engine."""
+        engine, target = self.engine, self.target
+        if not (engine.replays and self.has_drafter):
+            return False
+        is_told = any(is_named(target.name, name) for name in engine.replays_of)
+        is_so = self.drafter.drafting in engine.replays or is_told
+        return is_so and any(mixer.is_recurrent for mixer in target.mixers)
 
     @cached_property
     def recurrent_model(self) -> Architecture | None:
@@ -246,7 +261,8 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         shared = self.decode_context_parallel
         in_node = self.hardware.link.num_gpus if self.hardware.link else 1
         on_host = self.host_expert_layers and self.host_expert_layers / self.target.expert_layers
-        return Layout(*degrees, in_node, self.data_parallel, multiples, shared, on_host)
+        layout = Layout(*degrees, in_node, self.data_parallel, multiples, shared, on_host)
+        return replace(layout, layer_split=self.layer_split)
 
     @cached_property
     def draft_layout(self) -> Layout:

@@ -26,7 +26,8 @@ def smallest_layout(deployment: Deployment, held: tuple[int, int] = HELD) -> Deg
     """Return the degrees of the fewest GPUs that hold a deployment, whatever its layout.
 
     GPUs are 1, 2, 4 or 8 over which all matrices are cut, then nodes of eight that each have a
-    replica of all but the experts, which are spread over as many GPUs as they allow. Held are
+    replica of all but the experts, which are spread over as many GPUs as they allow. An engine that
+    splits layers has each GPU hold some. Held are
     weights, drafter and requests, each of some tokens; an InputError says how many GPUs would do if
     no layout holds them.
 
@@ -76,11 +77,14 @@ def layouts_of(deployment: Deployment) -> list[Degrees]:
     1 2 1
     1 2 2
     """
+    if deployment.engine.splits_layers:  # which cuts nothing
+        return []
     count, found = deployment.layout.num_gpus, []
     groups = (1, count) if deployment.target.is_moe and count > 1 else (1,)
     for tensor in (size for size in reversed(_SIZES) if count % size == 0):
         for expert in groups:
-            degrees = Degrees(zip(_ONE_GPU, (tensor, count // tensor, expert), strict=True))
+            cut = {"tensor_parallel": tensor, "data_parallel": count // tensor}
+            degrees = cut | {"expert_parallel": expert}
             found += [degrees] if _laid(deployment, degrees) else []
     return found
 
@@ -92,14 +96,19 @@ def holds(deployment: Deployment, tokens: int = HELD[1]) -> bool:
 
 def num_gpus(degrees: Degrees) -> int:
     """Return the number of GPUs of some parallel degrees; no degrees mean 1 [-]."""
-    return int(degrees.get("tensor_parallel", 1) * (degrees.get("data_parallel") or 1))
+    cut = degrees.get("tensor_parallel", 1) * degrees.get("layer_split", 1)
+    return int(cut * (degrees.get("data_parallel") or 1))
 
 
-_ONE_GPU: Degrees = {"tensor_parallel": 1, "data_parallel": None, "expert_parallel": 1}
+_ONE_GPU: Degrees = {
+    "tensor_parallel": 1, "data_parallel": None, "expert_parallel": 1, "layer_split": 1,
+}  # fmt: skip
 
 
 def _degrees(deployment: Deployment, num_gpus: int) -> Degrees:
     """Return the parallel degrees of `num_gpus` GPUs, {} for one."""
+    if deployment.engine.splits_layers:
+        return {"layer_split": num_gpus} if num_gpus > 1 else {}
     if num_gpus <= 8 or num_gpus % 8 or not deployment.target.is_moe:
         return {"tensor_parallel": num_gpus} if num_gpus > 1 else {}
     groups = math.gcd(num_gpus, deployment.target.num_experts)

@@ -161,9 +161,9 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def capacity_bytes(self) -> float:
-        """Memory of the GPU that weights and cache may fill [B]."""
+        """Memory that weights and cache may fill: of a GPU, or of all that share layers [B]."""
         d = self.deployment
-        return d.memory_utilization * d.hardware.memory.capacity_bytes
+        return d.memory_utilization * d.hardware.memory.capacity_bytes * d.layer_split
 
     @property
     def free_bytes(self) -> FloatArray:

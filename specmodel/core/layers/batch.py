@@ -48,6 +48,8 @@ class Layout(Struct, frozen=True):
         How many of the GPUs that cut matrices share the tokens of each sequence in the cache [-].
     host_share
         Share of the layers whose routed experts are kept on the host [-].
+    layer_split
+        GPUs, of each of the above, that hold layers one after another; one at a time works [-].
     """
 
     tensor_parallel: int = 1
@@ -57,6 +59,7 @@ class Layout(Struct, frozen=True):
     mxfp4_multiples: tuple[int, int] = (1, 1)
     decode_context_parallel: int = 1
     host_share: float = 0.0
+    layer_split: int = 1
 
     @property
     def replicas(self) -> int:
@@ -68,12 +71,12 @@ class Layout(Struct, frozen=True):
     @property
     def num_gpus(self) -> int:
         """GPUs in all [-]."""
-        return self.tensor_parallel * self.replicas
+        return self.tensor_parallel * self.replicas * self.layer_split
 
     @property
     def expert_tensor_parallel(self) -> int:
         """GPUs of a group, over which each of its routed experts is cut [-]."""
-        return self.num_gpus // self.expert_parallel
+        return self.tensor_parallel * self.replicas // self.expert_parallel
 
     @property
     def gathers_tokens(self) -> bool:

@@ -16,7 +16,7 @@ from specmodel.core.base.units import FloatArray
 Rollback = Literal["native", "replay"]
 """How a state gets back to the last accepted token."""
 
-Slots = Literal["chain", "aligned", "scratch"]
+Slots = Literal["chain", "aligned", "scratch", "single"]
 """What an engine reserves of states for a running request."""
 
 REPLAY_RECORDS = 16.0
@@ -35,7 +35,8 @@ class StateKeeping(Struct, frozen=True, dict=True):
     more, that of the last whole block of the prefix cache: ``2 + K``; each has a convolution's
     window of ``w - 1 + K`` tokens. "scratch" (SGLang 0.5.23) keeps one state and, while drafts are
     verified, one for each token besides, from which the accepted one is copied after the pass:
-    ``2 + K`` states, and windows of ``w - 1`` and ``w - 1 + K``. As read in the engines' sources.
+    ``2 + K`` states, and windows of ``w - 1`` and ``w - 1 + K``. "single" keeps one state alone,
+    and whoever does so computes accepted tokens again. As read in the engines' sources.
     Replay is an option of SGLang for these layers, and of vLLM for Mamba-2. In a tree each token
     but the first goes on from the state of its parent, which SGLang 0.5.23 reads again
     (``retrieve_parent_token`` of its kernels); vLLM 0.33 verifies no trees on these layers.
@@ -63,7 +64,8 @@ class StateKeeping(Struct, frozen=True, dict=True):
 
         Those written, one copied after the pass (read and written), and those of parents in a tree.
         """
-        written = np.ones_like(tokens) if self.rollback == "replay" else tokens
+        is_one = self.rollback == "replay" or self.slots == "single"
+        written = np.ones_like(tokens) if is_one else tokens
         copied = np.clip(tokens - 1, 0, 1) if self.takes_trees else 0.0
         parents = np.maximum(tokens - 1, 0) if self.is_tree else 0.0
         return np.asarray(written + 2 * copied + parents)
@@ -74,7 +76,8 @@ class StateKeeping(Struct, frozen=True, dict=True):
 
     def states(self, tokens: FloatArray) -> FloatArray:
         """Return the states reserved for a request that verifies `tokens` tokens [-]."""
-        own = np.ones_like(tokens) if self.rollback == "replay" else tokens
+        is_one = self.rollback == "replay" or self.slots == "single"
+        own = np.ones_like(tokens) if is_one else tokens
         if self.slots == "scratch":
             return np.where((tokens > 1) & (own > 1), own + 1, 1.0)
         return own + 1 if self.slots == "aligned" else own

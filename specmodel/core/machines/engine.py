@@ -224,6 +224,11 @@ class EngineProfile(Record, frozen=True, kw_only=True):
     splits_lengths
         Whether a pass takes equally many tokens of each sequence, so that a batch in which some
         have a draft falls into several (`cost.latency.split_by_length`).
+    splits_layers
+        Whether several GPUs hold its layers one after another, so that one at a time works.
+    replays, replays_of
+        Drafters, and names of targets with any, whose accepted tokens run again after a refusal, as
+        recurrent states are not kept after each token (`cost.replays`).
     split_tokens
         Most tokens of a sequence whose keys its Triton attention spreads over blocks of threads; of
         more, one block walks all keys of a head (`Deployment.walk` says where it runs). 8 in vLLM
@@ -276,6 +281,9 @@ class EngineProfile(Record, frozen=True, kw_only=True):
     runs_idle_drafter: bool = False
     attention_backend: AttentionBackend | None = None
     splits_lengths: bool = False
+    splits_layers: bool = False
+    replays: tuple[Drafting, ...] = ()
+    replays_of: tuple[str, ...] = ()
     split_tokens: SplitTokens | None = None
     flash_split_tokens: SplitTokens | None = None
     graphs: Literal["vllm", "vllm-512", "sglang"] | None = None

@@ -17,7 +17,7 @@ from specmodel.core.base.bounds import Day, Portion, Spread
 from specmodel.core.base.naming import LLAMA_CPP
 from specmodel.core.base.records import Record
 from specmodel.core.machines.fallbacks import stack_kernels
-from specmodel.core.machines.hardware import HardwareProfile
+from specmodel.core.machines.hardware import HardwareProfile, Rate
 from specmodel.core.machines.kernels import FittedStack, Kernels
 
 Backend = Literal["cuda", "hip", "vulkan", "metal", "cpu"]
@@ -56,9 +56,11 @@ class OfBackend(Record, frozen=True, kw_only=True):
     """Kernels of one back end: by kind and dtype, with the times of a launch [s].
 
     `spread` is the standard deviation of ln(measured / predicted) of machines that were left out
-    [-], `num_points` the runs that were fitted.
+    [-], `num_points` the runs that were fitted, `state_copy_bytes_per_s` how fast recurrent states
+    are copied to the host and back [B/s].
     """
 
+    state_copy_bytes_per_s: Rate
     launch_time: Annotated[float, Meta(ge=0, le=1e-3)]
     expert_launch_time: Annotated[float, Meta(ge=0, le=1e-3)]
     spread: Spread
@@ -105,6 +107,11 @@ def backend_of(hardware: HardwareProfile) -> Backend:
     if hardware.compute_capability is not None:
         return "cuda"
     return hardware.llama_cpp_backend or "vulkan"
+
+
+def state_copy_bytes_per_s(hardware: HardwareProfile) -> float:
+    """Return how fast recurrent states are copied to the host and back [B/s]."""
+    return load_llama_cpp().backends[backend_of(hardware)].state_copy_bytes_per_s
 
 
 def llama_cpp_kernels(hardware: HardwareProfile, table: LlamaCpp | None = None) -> Kernels:

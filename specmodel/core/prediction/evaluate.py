@@ -22,6 +22,7 @@ from specmodel.core.cost.latency import KernelErrors, KnownPasses
 from specmodel.core.cost.memory import MemoryUse
 from specmodel.core.cost.passes import PassTime
 from specmodel.core.cost.prefill import Prompt, added_time, carried_prefill, prompt_read, waiting
+from specmodel.core.cost.replays import replay_time
 from specmodel.core.cost.steps import StepTimes
 from specmodel.core.layers.work import CAUSES
 from specmodel.core.prediction.best import MORE, Best, Held
@@ -142,8 +143,16 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def reject_time(self) -> FloatArray:
-        """Rejection sampling of a step, and what else the host does once a draft [s]."""
-        return self._drafting(self.times.reject_time)
+        """Rejection sampling of a step, what else follows a draft, and replays [s]."""
+        return self._drafting(self.times.reject_time + self.replay_time)
+
+    @cached_property
+    def replay_time(self) -> FloatArray | float:
+        """What is computed and copied again after refusals, 0 where states are kept [s]."""
+        d = self.deployment
+        if not d.replays:
+            return 0.0
+        return replay_time(d, self.points, self.running, self.acceptance, self.times)
 
     @cached_property
     def step_time(self) -> FloatArray:
@@ -156,7 +165,7 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def _unloaded_step_time(self) -> FloatArray:
         """Drafting, verification and rejection [s]."""
-        step = self._drafting(self.times.step_time)
+        step = self._drafting(self.times.step_time + self.replay_time)
         if isinstance(self.step_error, float) and self.step_error == 1:
             return step
         return step * np.where(self.points["draft_length"] > 0, self.step_error, 1.0)
@@ -195,6 +204,7 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def growth_by_cause(self) -> dict[str, FloatArray]:
         """Return what a step takes beyond a plain one, by cause, errors of an engine aside [s]."""
         growth = self.times.growth_by_cause() | {"prefill": np.zeros(())}
+        growth["overhead"] = growth["overhead"] + self.replay_time
         if self.prefill:
             growth["prefill"] = np.asarray((self.tokens_per_step - 1) * self.carried)
             growth["drafting"] = self.draft_time

@@ -1,0 +1,110 @@
+"""What a refused draft costs where an engine keeps no state after each verified token.
+
+llama.cpp 0.7.0 keeps such snapshots of recurrent layers for heads alone (``need_n_rs_seq``). For
+draft models and look-ups it copies the states of a slot to the host before a draft. After a refusal
+it copies them back, and the accepted tokens run again in the next pass of the target
+(``server-context.cpp``). That pass makes one token more.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from specmodel.core.algebra.acceptance import Acceptance
+from specmodel.core.base.units import FloatArray
+from specmodel.core.cost.blocks import BlockedTimes
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.cost.latency import draft_pass, target_pass
+from specmodel.core.cost.steps import StepTimes
+from specmodel.core.layers.batch import SequenceGroup
+from specmodel.core.machines.llama_cpp import state_copy_bytes_per_s
+
+
+class Refusals(NamedTuple):
+    """Chance that a slot's step has a refusal [-], tokens of its replay, and of a step [token]."""
+
+    chance: FloatArray
+    tokens: FloatArray
+    per_step: FloatArray
+
+    @classmethod
+    def of(
+        cls, drafted: FloatArray, tokens: FloatArray, shorter: FloatArray, rate: float
+    ) -> "Refusals":
+        """Return the refusals of drafts of so many tokens, proposed at a rate.
+
+        `tokens` are made in a step with a proposal, `shorter` with one of a token fewer [token].
+        """
+        whole = np.where(drafted > 0, np.clip(tokens - shorter, 0.0, 1.0), 1.0)
+        refused = np.maximum(1.0 - whole, 1e-12)
+        accepted = np.clip((tokens - 1.0 - drafted * whole) / refused, 0.0, drafted)
+        return cls(rate * (1.0 - whole), accepted + 2.0, 1.0 + rate * (tokens - 1.0))
+
+
+def passes_of_slots(slots: FloatArray, chance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    r"""Return the passes of the server that have drafts, and replays, for each step of a slot [-].
+
+    .. math:: (1 + q)(1 - s^B), \qquad (1 + q)(1 - (1 - s)^B), \qquad s = \frac{q}{1 + q}
+
+    A slot replays in the pass after a refusal, of chance q, and drafts in all others; slots are
+    independent of each other.
+    """
+    share = chance / (1 + chance)
+    return (1 + chance) * (1 - share**slots), (1 + chance) * (1 - (1 - share) ** slots)
+
+
+def replay_time(
+    deployment: Deployment,
+    points: Mapping[str, FloatArray],
+    slots: FloatArray,
+    acceptance: Acceptance,
+    times: StepTimes | BlockedTimes,
+) -> FloatArray:
+    """Return what refusals add to steps of some slots at points by name, 0 without a draft [s]."""
+    drafted, of = points["draft_length"], acceptance.expected_tokens_per_step
+    rate, shorter = deployment.drafter.proposal_rate, np.maximum(drafted - 1, 0)
+    running = SequenceGroup(
+        batch_size=slots,
+        context_length=points["context_length"],
+        tokens_per_sequence=points["verify_tokens"],
+    )
+    found = Refusals.of(drafted, of(drafted), of(shorter), rate)
+    return np.where(drafted > 0, added_by_replays(deployment, running, times, found), 0.0)
+
+
+def added_by_replays(
+    deployment: Deployment, running: SequenceGroup, times: StepTimes | BlockedTimes, found: Refusals
+) -> FloatArray:
+    """Return what refusals add to a step, for as many tokens as it makes without them [s].
+
+    `running` are the slots with the tokens that they verify. A slot that replays drafts nothing in
+    that pass of the server, so that slots draft in fewer, or in other, passes than they replay.
+    """
+    d, B, q = deployment, running.batch_size, np.maximum(found.chance, 1e-12)
+    drafting, replaying = passes_of_slots(B, q)
+    fewer = target_pass(d, replace(running, batch_size=B / drafting)).total_time
+    ratio = fewer / target_pass(d, running).total_time
+    again = replace(
+        running,
+        batch_size=B * q / replaying,
+        tokens_per_sequence=np.minimum(found.tokens, running.tokens_per_sequence),
+    )
+    replay, silent = target_pass(d, again).total_time, np.zeros(())
+    for model in d.drafter.architectures:  # which read all that the target does
+        read = replace(again, logits_per_sequence=silent)
+        replay = replay + draft_pass(d, model, read).total_time
+    rate = d.drafter.proposal_rate
+    copied = (rate + q) * B * _state_bytes(d) / state_copy_bytes_per_s(d.hardware)
+    step = times.step_time
+    more = times.draft_time * (drafting - 1) + times.verify_time * (drafting * ratio - 1)
+    whole = step + more + replaying * replay + copied
+    return np.asarray(whole * found.per_step / (found.per_step + q) - step)
+
+
+def _state_bytes(deployment: Deployment) -> float:
+    """Return the recurrent states of a slot in all layers of the target [B]."""
+    target = deployment.target
+    kept = ((m.sequence_bytes(0.0, target.stream, 1), n) for m, n in target.mixers.items())
+    return float(sum(layers * each for each, layers in kept))
