@@ -135,7 +135,8 @@ def test_tables_that_are_drawn_are_read(form, name, text, document):
 
 def fitted(page):
     """Measured and fitted times of a page's runs [ms]."""
-    return [tuple(map(float, each)) for each in re.findall(r"([\d.]+)ms +[\d.]+>([\d.]+)ms", page)]
+    pairs = re.findall(r"([\d.]+)ms +[\d.]+ -> ([\d.]+)ms", page)
+    return [tuple(map(float, each)) for each in pairs]
 
 
 @cases(
@@ -154,7 +155,7 @@ def test_fit_engine_fits_what_files_tell(name, where, milliseconds, started, run
     command = f"fit engine {FILES / name} {where} --force --output {tmp_path / 'mine.toml'}"
     page = run(command)
     joined = in_one_line(page)
-    assert f"Started from the profile {started}" in joined
+    assert f"Profile before the fit: {started}" in joined
     found = fitted(page)
     assert [measured for measured, _ in found] == pytest.approx(milliseconds, rel=0.01)
     for measured, now in found:

@@ -9,7 +9,7 @@ def test_schedule_to_what_fits_says_for_which_draft(run, rows):
     given = f"schedule {MODEL} --acceptance-rate 0.8 --for sglang --context-length 65536"
     lengths = [row["draft_length"] for row in rows(given)]
     told = f"at context 65536, with room for drafts of {max(lengths)} in each request"
-    words = f"Ends: batch size {len(lengths)}, the largest that fits in memory {told}"
+    words = f"Last batch size: {len(lengths)}, the largest that fits in memory {told}"
     assert words in run(given, one_line=True)
     point = f"--context-length 65536 --acceptance-rate 0.8 --draft-length {max(lengths)}"
     point += f" --engine sglang --batch-size {len(lengths)},{len(lengths) + 1}"

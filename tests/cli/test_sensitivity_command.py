@@ -49,7 +49,7 @@ def test_predict_and_sensitivity_agree_on_the_best_draft(question, length, docum
 
 def test_inputs_without_a_range_are_named(run, document):
     out, found = run(COMMAND, one_line=True), document(COMMAND)
-    told = out.split("(--range gives one): ")[1].split(". Ranges")[0].split(" / ")
+    told = out.split("(--range gives one): ")[1].split(". Inputs vary")[0].split(" / ")
     ranged = {row["input"] for row in found["tornado"]}
     shown = [row["input"] for row in found["elasticities"][:15]]
     assert told == [name for name in shown if name not in ranged]

@@ -271,7 +271,7 @@ def test_rows_are_told_measured_beside_predicted_where_they_are_few(table, capsy
     rows = {line.split()[0]: line.split() for line in page.splitlines() if " to " in line}
     assert rows["0"][2:4] == ["TPOT", "20ms"]
     assert rows["slow"][2:5] == ["TPOT", "200ms", rows["0"][4]]  # a beginning is the same model
-    assert "Rows judged: 2." in page
+    assert "Rows compared: 2." in page
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ QWEN2 = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "a800_
 QWEN2 |= {"tensor_parallel": 2, "context_length": 512}
 BY_POSITION = Acceptance(acceptance_by_position=[0.8, 0.6, 0.4])
 MEASURED = Acceptance(tokens_per_step=4.7)
+LONGER = Acceptance(tokens_per_step=4.7, measured_draft_length=4)
 
 
 def qwen2(**changes):
@@ -304,7 +305,8 @@ def test_a_prediction_is_a_table_of_80_columns():
     ({"drafter": "mtp", "draft_length": 3, "acceptance": BY_POSITION}, None),
     ({"drafter": "eagle3", "draft_length": 3}, None),
     ({"draft_length": 4, "acceptance": MEASURED, "max_draft_length": 4}, None),
-    ({"draft_length": 4, "acceptance": MEASURED}, ("beyond_measured", 4, True)),
+    ({"draft_length": 4, "acceptance": MEASURED}, None),
+    ({"draft_length": 5, "acceptance": LONGER}, ("beyond_measured", 4, True)),
     ({"drafter": "ngram", "draft_length": 3}, None),
     ({"drafter": drafters.ngram_drafter(), "draft_length": 3}, ("every_step_proposes",)),
     ({"drafter": drafters.ngram_drafter(proposal_rate=0.4), "draft_length": 3}, None),

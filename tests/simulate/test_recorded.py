@@ -143,12 +143,12 @@ def in_unit(many, times=SPAN):
         (hashed(in_unit(1), 16, "chat"), "s", 16, ""),
         (hashed(SPAN, 64, "chat"), "s", 64, ""),
         (hashed(SPAN, 48, "chat", np.floor), "s", 48, ""),
-        (hashed(in_unit(1e3), 16, "chat"), "ms", 16, "--time-unit s makes them 4e-05"),
-        (hashed(SPAN, 16), "s", 16, "--time-unit ms makes them 40"),
-        (hashed(in_unit(1), 512), "s", 512, "--time-unit ms makes them 40"),
+        (hashed(in_unit(1e3), 16, "chat"), "ms", 16, "--time-unit s gives 4e-05"),
+        (hashed(SPAN, 16), "s", 16, "--time-unit ms gives 40"),
+        (hashed(in_unit(1), 512), "s", 512, "--time-unit ms gives 40"),
         (hashed(in_unit(1e3), 512), "ms", 512, ""),  # Mooncake's
         (hashed([1e3 * time for time in SPAN], 512), "ms", 512, ""),
-        (hashed(in_unit(1e6), 32), "us", 32, "--time-unit ms makes them 4e-05"),
+        (hashed(in_unit(1e6), 32), "us", 32, "--time-unit ms gives 4e-05"),
         (hashed(SINCE_1970, 16), "s", 16, ""),
         (hashed(in_unit(1e9, SINCE_1970), 16), "ns", 16, ""),
     ],
@@ -186,7 +186,7 @@ def test_whole_times_that_come_rarely_may_be_milliseconds(write):
         )
         for step in (250, 1)
     )
-    assert "where it is in ms, --time-unit ms" in str(rare.notes[0])
+    assert "If it is in ms, --time-unit ms" in str(rare.notes[0])
     assert not often.notes
 
 
