@@ -82,9 +82,8 @@ class Verdict(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def lost(self) -> list[Row]:
-        """The rows whose drafts surely or likely lose, or are predicted to."""
-        drafts = (pair for pair in self.pairs if pair[0]["draft_length"])
-        return [row for row, gain in drafts if gain and _is_lost(gain, row)]
+        """The rows that surely or likely lose, or are predicted to: also by a loaded drafter."""
+        return [row for row, gain in self.pairs if gain and _is_lost(gain, row)]
 
     @cached_property
     def word(self) -> str | None:
@@ -147,7 +146,7 @@ def is_sure(gain: Gain | None, row: Row) -> bool:
 
 
 def _kind(row: Row, gain: Gain | None) -> str:
-    if not row["draft_length"]:
+    if not row["draft_length"] and row["speedup"] >= LOSS:
         return "idle"
     if is_sure(gain, row):
         return "pays"
