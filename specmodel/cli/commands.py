@@ -80,7 +80,7 @@ def main_group(context: click.Context, version: bool, verbose: bool) -> None:
       specmodel break-even qwen3-235b h200 --drafter eagle3
           What acceptance does it need, and what is 0.1 tokens more worth?
       specmodel schedule qwen3.5-397b h200
-          Which draft length at which batch size? Prints the engine's setting.
+          Which draft length at which batch size, as a setting of the engine?
 
     \b
     specmodel --help lists all commands; each command has its own --help.

@@ -17,8 +17,8 @@ from specmodel.show.forms import Answer
 FOR_LOAD = ("traffic", "search")
 """Tables of options of a load that other commands take with --for-load."""
 _WITH_LOAD = (
-    "--for-load with it, which simulates requests that come and wait; of a steady batch predict and"
-    " compare have --tpot-target"
+    "--for-load too, which simulates requests that arrive and wait. For a steady batch, use"
+    " --tpot-target in predict or compare"
 )
 _RATES_TRIED = 11
 """Rates that are tried for a policy, about [-]."""

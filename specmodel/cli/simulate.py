@@ -60,7 +60,7 @@ def simulate(**options: Any) -> Answer:
 
     _check_files(options)
     if options["trace"] is not None and options["timeline"] is None:
-        refuse_given(options, ["request"], "--timeline FILE with it")
+        refuse_given(options, ["request"], "--timeline FILE too")
     arguments = where_from(options) | given(options, OF_REPLAYS)
     question = replay_question(arguments, manner_from(options, is_drafting=False))
     case = replayed.heading(question)

@@ -220,7 +220,7 @@ def _asked(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     given = {name: value for name, value in arguments.items() if value is not None}
     lists = {name: listed(name, given.get(name)) for name in LISTS}
     if not any(map(is_lookup, lists["drafter"])):
-        refuse_given(given, LOOKUP, "the drafter ngram or suffix with it")
+        refuse_given(given, LOOKUP, "none, except with the drafter ngram or suffix")
     accepted = _accepted(given, len(lists["drafter"]))
     labelled = [[*zip(lists[name], _labels(name, lists[name]), strict=True)] for name in LISTS]
     has_ideal = "ideal" in lists["engine"] and lists["engine"] != ["ideal"]

@@ -45,7 +45,7 @@ from specmodel.simulate.trial import RUNS, Trial
 
 LIMITS = tuple(LimitArguments.__annotations__)
 OF_SEARCH = tuple(SearchArguments.__annotations__)
-FOR_LARGEST = "a target with it, and no rates or users, as it is for the largest rate"
+FOR_LARGEST = "a target and no rates or users, as only the search for the highest rate uses it"
 OF_DRAINS = tuple(DrainArguments.__annotations__)
 _OF_ARRIVALS = ("request_rate", "users", "arrivals", "requests", "tpot_target", "ttft_target")
 """What a drain does not take."""
@@ -194,7 +194,7 @@ def trial_of(
     """
     options = given(arguments, arguments)
     others = ("request_rate", "users", "drain", *OF_DRAINS)
-    refuse_given(options, others, "none, as the largest rate is searched")
+    refuse_given(options, others, "none, as the highest rate is searched")
     (ttft, tpot), notes = _targets(options), dict[str, Any]()
     if ttft is None and tpot is not None:
         ttft, notes["ttft_target"] = _TTFT, f"{_TTFT:g}s"
@@ -238,7 +238,7 @@ def _study(
     positions = case.deployment.target.max_positions
     lengths, notes = lengths_asked({**case.points, **options}, positions, is_drawn=is_drawn)
     if given(options, ("shared_prefix",)):
-        refuse_given(options, ("prefix_hit_rate",), "none beside `shared_prefix`")
+        refuse_given(options, ("prefix_hit_rate",), "none with `shared_prefix`")
     study = Study(
         deployment=case.deployment,
         acceptance=acceptance,

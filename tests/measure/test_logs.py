@@ -187,7 +187,7 @@ def test_lines_of_sglang_weigh_as_many_requests_as_ran():
 
 @cases(
     "text expected",
-    (f"{log.new}\n{log.old}", "lines of one draft length"),
+    (f"{log.new}\n{log.old}", "lines with one draft length"),
     (log.sglang.format(1, "0.31"), "tokens per step from 1"),
     (log.new.replace("0.843", "8.43"), "make 10.1 tokens, but a mean of 2.51"),
     (log.sglang.format(0, "2.0"), "lines of steps that drafted"),

@@ -202,7 +202,7 @@ def test_points_and_arenas_larger_than_memory(gpu):
     assert "latency" in bench.measure(of("gemm"))
     bench.close()
     gpu.total = 2**24
-    told = r"device: .*GB of memory that nothing else holds"
+    told = r"device: .*GB of free memory"
     refused(told, Bench, find_device("cuda"), [*POINTS, large])
 
 

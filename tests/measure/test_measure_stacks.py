@@ -224,7 +224,7 @@ def test_what_is_not_there_is_told_before_anything_is_imported(
     assert "marlin_gemm (vllm has it since 0.33, here is 0.28.1)" in told
     monkeypatch.delitem(VERSIONS, "vllm")
     assert calibrate(*dry) == 2
-    told = "--stack: got 'vllm'; expected an engine that is installed here (pip install vllm), or"
+    told = "--stack: got 'vllm'; expected an installed engine (pip install vllm), or"
     assert told in capsys.readouterr().err
 
 

@@ -86,7 +86,7 @@ def test_a_missing_column_is_named() -> None:
             assert f"rows of {kind}" in message
             assert f"columns {name} as well" in message
     mixed = planted("experts").assign(includes_router=[0, 1] * 20)
-    assert "one of them in all rows" in refusal(check_measurements, mixed)
+    assert "the same value in all rows" in refusal(check_measurements, mixed)
     referred = GEMM.assign(reference_latency=1.0)
     assert "columns point, group as well" in refusal(check_measurements, referred)
 

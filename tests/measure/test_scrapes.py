@@ -136,7 +136,7 @@ def test_two_scrapes_give_what_was_counted_between(write):
     ("later", "match"),
     [
         ([(LLAMA, *ONE[1:])], f"model_name: got '{LLAMA}'; expected {QWEN}"),
-        ([(QWEN, 5, *ONE[2:]), TWO], 'engine="0".; expected a series of both scrapes'),
+        ([(QWEN, 5, *ONE[2:]), TWO], 'engine="0".; expected the same engines and positions'),
         ([(*ONE[:3], 2999, ONE[4]), TWO], f"^{DRAFTED}: got 2999; .*went backwards"),
         ([(*ONE[:4], [801, 559, 280]), TWO], "position 1: got 559; .*went backwards"),
         ([(QWEN, 0, 9000, 27000, [7200, 5000, 2500]), (QWEN, 1, 9, 27, [4] * 3)],

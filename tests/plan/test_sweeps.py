@@ -284,7 +284,7 @@ def test_the_same_sweep_alone_goes_on_with_the_parts_that_lack(output, tmp_path,
         sweep_to_file(plan, path, progress=interrupt)
     (left,), kept = tmp_path.iterdir(), sum(done)
     before = snapshot(tmp_path)
-    refused("expected a folder for parts of this sweep.* overwrite", sweep_to_file, other, path)
+    refused("a folder with only parts of this sweep.* overwrite", sweep_to_file, other, path)
     assert snapshot(tmp_path) == before
     (left / ".specmodel-1f").write_text("cut off")
     done.clear()

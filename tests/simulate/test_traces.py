@@ -283,7 +283,7 @@ NO_TABLES = [
     ("accepted_tokens,seed\n1,2\n", "seed: got .*expected only accepted_tokens"),
 ]
 BAD_TEXTS = [
-    (at(4), "line 2 accepted_tokens_at_4: got 4; expected a draft length below the longest, 4"),
+    (at(4), "line 2 accepted_tokens_at_4: got 4; expected a draft length below 4, the longest"),
     (at(1, second=None), "line 3 accepted_tokens_at_1: got None; expected this key"),
     (at(1, (1, 1, 1)), r"line 2 accepted_tokens_at_1\[1\]: got 1; expected at most proposed"),
     (at(1, (1,)), "line 2 accepted_tokens_at_1: got '1 positions'; expected 3 positions"),
@@ -295,7 +295,7 @@ BAD_TEXTS = [
     ('{"accepted_tokens": [1], "seed": 1}\n', "line 1 seed: got 1; expected only accepted"),
     (
         '{"accepted_tokens": [1], "proposed_tokens": [2]}\n[1]\n',
-        "line 2 proposed_tokens: got None; expected this key to be given",
+        "line 2 proposed_tokens: got None; expected a value for this key",
     ),
     (changed(schema="other"), "line 1: .*'other'"),
     (changed(max_draft_length=256), "line 1.max_draft_length: got 256; expected"),

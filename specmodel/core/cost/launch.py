@@ -202,7 +202,7 @@ def _layout(engine: str, told: dict[str, Flag], notes: list[str]) -> dict[str, A
             raise InputError(copies.typed, copies.value, f"a divisor of the {width} GPUs")
         width //= each
     elif engine == "sglang" and data and each > 1:
-        notes.append(f"{data.typed} {data.value}: one of these servers beside each other is told")
+        notes.append(f"{data.typed} {data.value}: the answer is for one of these servers")
         each = 1
     said = {"tensor_parallel": width} if tensor or copies else {}
     said |= {"data_parallel": each} if data or copies else {}

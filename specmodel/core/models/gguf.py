@@ -68,7 +68,7 @@ def _whole(path: Path, argument: str) -> Header:
     count = own.values.get("split.count", 1)
     first = f"-00001-of-{count:05}.gguf"
     if count > 1 and not path.name.endswith(first):
-        like = f"such as model{first}, with the others beside it"
+        like = f"such as model{first}, with the others in the same folder"
         raise InputError(argument, str(path), f"the first of its {count} parts, {like}")
     for number in range(2, count + 1):
         part = f"{path.name.removesuffix(first)}-{number:05}{first[6:]}"

@@ -206,7 +206,7 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
         trees = {"verify_tokens": self.points.get("verify_tokens")}
         trees |= {"tree_width": self.where.named.get("tree_width")}
         if self.draft_length is None:
-            refuse_given(trees, trees, "`draft_length` with it, as trees have no best length")
+            refuse_given(trees, trees, "`draft_length` too, as trees have no best length")
 
     @property
     def has_trees(self) -> bool:
@@ -255,7 +255,7 @@ def _with_config(given: dict[str, Any], manner: Manner) -> tuple[dict[str, Any],
     changes = given.pop("changes", ())
     listed = [f"{k}={v}" for k, v in changes.items()] if isinstance(changes, Mapping) else changes
     said["changes"] = (*listed, *said.get("changes", ()))
-    refuse_given(given, said.keys() - {"engine"}, "none, as speculative_config says it")
+    refuse_given(given, said.keys() - {"engine"}, "none, as speculative_config contains it")
     names = (*manner.names, *found.notes)
     return given | said, manner._replace(names=names, head=found.model, lacking=found.lacking)
 

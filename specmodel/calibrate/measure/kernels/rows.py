@@ -131,7 +131,7 @@ class RowFile:
         new = {"identity": self.identity, "sessions": [self._session]}
         if not path.exists():
             if has_rows:
-                raise self.error(f"its provenance {path.name} beside it, or another output")
+                raise self.error(f"its description {path.name} too, or another output")
             return new
         try:
             provenance: dict[str, Any] = parsed_json(path.read_bytes())
