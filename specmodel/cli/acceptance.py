@@ -40,8 +40,8 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
     for standard input:
 
     \b
-    1. A running vLLM server with speculation. Save its metrics twice, a few minutes
-       of your traffic apart; specmodel reads what was counted between them:
+    1. A running vLLM server with speculation. Save its metrics twice, a few
+       minutes of your traffic apart; the counts between the two are read:
          curl -s http://localhost:8000/metrics > before.prom
          curl -s http://localhost:8000/metrics > after.prom
          specmodel acceptance ./before.prom ./after.prom

@@ -51,7 +51,8 @@ def simulate(**options: Any) -> Answer:
           def observe(self, emitted_tokens, step_time):
               pass  # accepted tokens + 1, the target's own; time in seconds
     Its __init__ may have parameters step_time, max_draft_length, draft_lengths
-    and generator, which are passed in, and settings: my_module:MyPolicy:window=20.
+    and generator, which are passed in, and settings:
+    my_module:MyPolicy:window=20.
     All policies: specmodel list policies.
     """
     from specmodel.cli.options import manner_from, where_from

@@ -176,7 +176,7 @@ def test_the_number_of_gpus_that_ran_is_found(ran, named, kind, do, ended):
 def test_a_profile_that_is_there_is_kept(do):
     Path("mine.toml").write_text("mine\n")
     line = do(FIT.removesuffix(" --overwrite"), 2)
-    assert "--output: got 'mine.toml'; expected another name" in line
+    assert "--output: got 'mine.toml'; expected a new name" in line
     assert "--overwrite" in line
     assert Path("mine.toml").read_text() == "mine\n"
 
@@ -241,7 +241,7 @@ def test_acceptance_reads_the_same_files(do):
     assert "--tokens-per-step 1.86 --measured-draft-length 3" in do("acceptance eagle3.jsonl")
     document = json.loads(do("acceptance eagle3.json --json"))
     assert document["runs"][0]["accepted_fraction"] == pytest.approx(35 / 81, abs=1e-4)
-    assert "expected a run that counts drafts" in do("acceptance plain.json", 2)
+    assert "expected a run with counts of drafts" in do("acceptance plain.json", 2)
 
 
 @each_row(("command", "fragments"), typed_wrong("fit_engine", fit=FIT))

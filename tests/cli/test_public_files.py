@@ -101,7 +101,7 @@ def test_acceptance_reads_what_a_file_tells_of_drafts(name, tokens, length, docu
     *("inferencex_mi355x.json", "inferencex_b200.json", "batched_bench.md", "sweep_bench.md"),
 )
 def test_acceptance_says_that_plain_runs_have_none(name, refuse):
-    refuse(f"acceptance {FILES / name}", "expected a run that counts drafts")
+    refuse(f"acceptance {FILES / name}", "expected a run with counts of drafts")
 
 
 BOX = """
