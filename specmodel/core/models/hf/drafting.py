@@ -77,7 +77,7 @@ def check_known(reader: Reader, kinds: Collection[str]) -> None:
     name, known = str(_class_of(reader.config)), table("draft_heads")
     told = known["unread"].get(name)
     if told:
-        expected = f"an EAGLE-3 or block head, as specmodel does not model {told}"
+        expected = f"an EAGLE-3 or block head: {told} is not modelled"
         raise reader.fault("architectures", expected)
     classes = nearest(name, itertools.chain(*known["classes"].values()))
     expected = f"an EAGLE-3 or block head of a known class, such as {classes}"
