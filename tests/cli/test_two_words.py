@@ -319,7 +319,8 @@ def test_a_list_for_one_thing_names_the_command_that_takes_lists(refuse):
     for words in ("h200 --weight-dtype fp8,nvfp4", "h100,h200", "h100,h200 --view peak"):
         told = refuse(f"predict qwen3-30b-a3b {words}")
         assert told.endswith("(lists: specmodel compare)\n")
-    assert "lists: specmodel compare" not in refuse("compare qwen3-30b-a3b h100,h100", "each alternative once")
+    refused = refuse("compare qwen3-30b-a3b h100,h100", "each alternative once")
+    assert "lists: specmodel compare" not in refused
 
 
 def test_a_list_of_what_if_is_compared_each_as_predict_has_it(rows, refuse):
