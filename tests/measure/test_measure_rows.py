@@ -88,7 +88,7 @@ def test_the_beginning_of_a_row_is_cut_off(tmp_path):
     ("rows.csv", lambda rows: rows + b"p,g,1,copy,,,,,nan" + b"," * 28 + b"\n", "line 3 is"),
     ("rows.csv", lambda rows: rows + b"\xff\xfe\n", "UTF-8"),
     ("rows.json", lambda told: told + b"]", "the description that calibrate writes"),
-    ("rows.json", None, "its provenance rows.json beside it"),
+    ("rows.json", None, "its description rows.json too"),
 )
 def test_a_damaged_file_is_named_and_kept(tmp_path, name, damage, expected):
     path, damaged = tmp_path / "rows.csv", tmp_path / name

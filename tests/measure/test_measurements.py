@@ -124,7 +124,7 @@ def test_a_dtype_of_weights_goes_with_one_of_activations() -> None:
     table = GEMM.assign(weight_dtype="fp8", activation_dtype=mixed)
     message = refusal(check_measurements, table)
     assert message.startswith("measurements.activation_dtype: got ['bf16', 'fp8'];")
-    assert "one dtype of activations for each weight_dtype; fp8" in message
+    assert "one dtype of activations for each weight_dtype, but fp8" in message
 
 
 @cases("column value", ("hardware", "b200"), ("stack", ""), ("version", "1.2.4"))
