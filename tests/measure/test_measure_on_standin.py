@@ -245,8 +245,8 @@ def test_gpus_that_do_not_do(gpu, monkeypatch):
     refused(r"device: got 'cuda'; expected .*busy or unavailable", find_device, "cuda")
     with monkeypatch.context() as patch:
         patch.setattr(torch.cuda, "is_available", lambda: False)
-        refused(r"a CUDA or ROCm GPU that torch can use", find_device, "cuda")
-    refused(r"a GPU of Intel that torch can see", find_device, "xpu")
+        refused(r"a GPU of CUDA or ROCm that torch can use", find_device, "cuda")
+    refused(r"a GPU of Intel that torch can use", find_device, "xpu")
 
 
 def test_rocm_has_no_flash_attention_with_lengths_and_is_timed_without(gpu, tmp_path, monkeypatch):

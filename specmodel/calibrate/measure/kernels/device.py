@@ -78,7 +78,7 @@ def find_device(kind: Device, dtype: str = "bf16") -> DeviceInfo:
         raise InputError("dtype", dtype, "bf16, the only dtype of attention on a GPU")
     if not _is_there(torch, kind):
         gpu = {"cuda": "CUDA or ROCm", "xpu": "Intel", "mps": "Apple"}[kind]
-        raise InputError("device", kind, f"a {gpu} GPU that torch can use, or `device='cpu'`")
+        raise InputError("device", kind, f"a GPU of {gpu} that torch can use, or `device='cpu'`")
     if kind == "xpu":
         of = torch.xpu.get_device_properties()
         return _device(kind, of.name, of.driver_version, of.max_compute_units, of.total_memory)
