@@ -21,7 +21,7 @@ MIXER, EXPERTS = r"layers\[0\]\.mixer", r"layers\[1\]\.feed_forward"
 @one_case(
     "old new fault",
     ("v_head_dim = 128", "v_head_dim = 128\nwindw = 3", rf"{MIXER}\.windw: got 3; .*window"),
-    ("v_head_dim = 128\n", "", rf"{MIXER}\.v_head_dim: got None; .*given"),
+    ("v_head_dim = 128\n", "", rf"{MIXER}\.v_head_dim: got None; .*a value for"),
     ('"experts"', '"expert"', rf"{EXPERTS}\.kind: got 'expert'; expected dense or experts"),
     ("s_per_token = 8", "s_per_token = 999", rf"{EXPERTS}\.experts_per_token: got 999; .*num_"),
 )

@@ -341,7 +341,7 @@ class Drafter(Struct, frozen=True, kw_only=True, dict=True):
             value = int(longest) if longest == int(longest) else longest
             expected = f"at most {self.block_size}, the block size of the {self.name}"
             if "draft_block" in dict(self.assumed):
-                expected += "; to change it, add it to the drafter's name, such as dspark:16"
+                expected += "; to change it, name it after a colon, such as dspark:16"
             raise InputError("draft_length", value, expected)
         is_tree = np.asarray(verify_tokens != draft_length + 1)
         if self.is_chain and is_tree.any():
