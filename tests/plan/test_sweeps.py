@@ -152,7 +152,7 @@ def test_bad_columns_workers_and_sizes(monkeypatch):
     many = BASE | {"lookup_time": range(500), "proposal_rate": range(500)}
     refused(r"^deployments: got 250000; expected at most 100000", plan_sweep, many)
     huge = BASE | {"batch_size": range(1, 20_001), "context_length": range(10_000)}
-    refused(r"^num_points: got 800000000; .*20,000,000 in a table", sweep, huge)
+    refused(r"^num_points: got 800000000; .*20,000,000 in memory", sweep, huge)
     monkeypatch.setitem(sys.modules, "distributed", None)
     refused(r"^scheduler: got 'tcp://.*'\.\[dask\]'", sweep, BASE, client="tcp://127.0.0.1:8786")
 
