@@ -31,37 +31,37 @@ _MOST, _BLOCK = 210_000_000, 4_000_000
 @command()
 @click.argument("file", required=False)
 @click.argument("later", required=False)
-@own("model", "NAME", "Which model_name, where there are several.")
+@own("model", "NAME", "The model_name to read, if there are several.")
 @answering(rows=None)
 def acceptance(file: str | None, later: str | None, model: str | None, **_forms: bool) -> Answer:
-    """Read acceptance off a log, a benchmark's result or metrics, ready for predict.
+    """Read acceptance from a log, a benchmark result or metrics, for use in predict.
 
-    Acceptance is how many drafted tokens the target keeps. Where to get it; FILE may be - for
-    standard input:
+    Acceptance is how many drafted tokens the target keeps. These are its sources; FILE may be -
+    for standard input:
 
     \b
-    1. A running vLLM with speculation counts it. Save its metrics twice, some
-       minutes of your traffic apart, and read what was counted between them:
+    1. A running vLLM server with speculation. Save its metrics twice, a few
+       minutes of your traffic apart; the counts between the two are read:
          curl -s http://localhost:8000/metrics > before.prom
          curl -s http://localhost:8000/metrics > after.prom
          specmodel acceptance ./before.prom ./after.prom
-       It counts steps that had a draft only: of a look-up (ngram, suffix), the
-       share that had one follows from the tokens that it emitted, counted too.
-    2. Results of benchmarks have it: of vllm bench serve --save-result (from vLLM
-       0.14 on) and SGLang's bench_serving --output-file; of GuideLLM and AIPerf
-       where vLLM serves with --per-request-spec-decode-metrics summary; of
-       trtllm-bench, evalscope, and InferenceX's rows that tell tokens per step:
+       vLLM counts only steps with a draft. For ngram and suffix, the share of
+       these steps is computed from the emitted tokens, which are counted too.
+    2. Benchmark results: vllm bench serve --save-result (vLLM 0.14 or newer),
+       SGLang's bench_serving --output-file, GuideLLM and AIPerf (if vLLM serves
+       with --per-request-spec-decode-metrics summary), trtllm-bench, evalscope,
+       and rows of InferenceX with tokens per step:
          specmodel acceptance ./eagle3.json
-       Beside what is predicted, specmodel fit engine shows these runs.
-    3. Logs tell it: "SpecDecoding metrics" of vLLM, "accept len" of SGLang, lines
-       of llama.cpp, "MTP Stats" of ATOM, iterations of TensorRT-LLM. Lines of
-       them, which are averaged, the table that a benchmark printed, answers of
-       a server that tell its drafts, or SGLang's /metrics:
+       To compare such runs with predictions, use specmodel fit engine.
+    3. Logs: "SpecDecoding metrics" of vLLM, "accept len" of SGLang, lines of
+       llama.cpp, "MTP Stats" of ATOM, iterations of TensorRT-LLM; several lines
+       are averaged. Also the printed table of a benchmark, a server's answers
+       with counts of drafts, or SGLang's /metrics:
          grep -E "throughput|SpecDecoding" server.log | specmodel acceptance -
-    4. InferenceX lists tokens per step by draft length, in YAML: each table there
-       becomes rates for all its lengths.
-    5. Published values ship: specmodel list acceptance. Without any option
-       predict takes that of the very target and drafter, if there is one.
+    4. InferenceX's YAML of tokens per step by draft length: each table becomes
+       rates for all its lengths.
+    5. Published values (specmodel list acceptance). Without an acceptance option,
+       predict uses the value for your target and drafter, if there is one.
     """
     if file is None:
         told = click.get_current_context().get_help()
@@ -90,7 +90,7 @@ def _of_text(file: str, later: str | None, model: str | None) -> Answer:
         refuse_given({"model": model}, ["model"], "none, as this is no scrape of vLLM")
         return accepted.of_counts(found)
     if later == "-":
-        raise InputError("later", later, "a file, saved later than the other")
+        raise InputError("later", later, "a second file, saved after the first")
     if later is None and "\nvllm:" not in f"\n{text}":
         if tables := measure.lengths_by_table(text, where):
             refuse_given({"model": model}, ["model"], "none, as all tables are shown")
@@ -147,7 +147,7 @@ def _of_benchmarks(paths: Sequence[str]) -> Answer:
     drafted = [run for run in runs if run.is_speculative]
     if not drafted:
         untold = [run.draft_note for run in runs if run.may_draft]
-        expected = "a run that counts drafts: of vLLM 0.14 or newer, of SGLang, trtllm-bench, or of"
+        expected = "a run with counts of drafts: vLLM 0.14 or newer, SGLang, trtllm-bench, or"
         expected += " GuideLLM or AIPerf with vLLM's --per-request-spec-decode-metrics"
         raise InputError("file", ", ".join(paths), "; ".join([expected, *untold[:1]]))
     return accepted.of_benchmarks(drafted)

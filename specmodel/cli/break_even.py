@@ -18,11 +18,11 @@ _LONGEST = 8
 @settings.options_of("break-even")
 @answering()
 def break_even(**options: Any) -> forms.Answer:
-    """Find the acceptance that is needed.
+    """Find the acceptance that speculation needs to pay.
 
-    The tokens a step, or the acceptance rate, from which speculation pays and from which it surely
-    does, by batch size and draft length, and what 0.1 tokens a step more would gain; with
-    acceptance by context, also where that pays.
+    By batch size and draft length, the table shows the tokens per step, or the acceptance rate,
+    above which speculation pays and above which it surely does, and the gain from 0.1 more tokens
+    per step. With --acceptance-by-context, it also shows the contexts at which that pays.
 
     \b
     Examples:

@@ -46,23 +46,24 @@ if TYPE_CHECKING:
 @command()
 @click.argument("target", required=False, metavar="[MODEL]")
 @options_of("calibrate")
-@own("dtype", list(DTYPES), "Of all that is timed; fp32 for a CPU without bf16.", default="bf16")
-@own("weight_dtype", "NAME", "Weights to time; repeatable.  [default: all torch has]",
+@own("dtype", list(DTYPES), "Dtype of activations; fp32 for a CPU without bf16.", default="bf16")
+@own("weight_dtype", "NAME", "Weights to time; may be repeated.  [default: all]",
      multiple=True)  # fmt: skip
-@own("stack", [TORCH, *STACKS], "Whose kernels, where it has its own; else torch's.", default=TORCH)
-@own("again", list(COMPONENTS), "Time this anew; repeatable.", multiple=True, metavar="KIND")
+@own("stack", [TORCH, *STACKS], "Kernel library to time; torch where it has none.", default=TORCH)
+@own("again", list(COMPONENTS), "Time this again; may be repeated.", multiple=True, metavar="KIND")
 @click.option("--quick", "length", flag_value="quick", default="quick", help="Minutes (default).")
-@click.option("--full", "length", flag_value="full", help="More repeats and points.")
+@click.option("--full", "length", flag_value="full", help="Time more points, with more repeats.")
 @click.option("--tiny", "length", flag_value="tiny", hidden=True)
 def calibrate(device: Device | None, output: str | None, **options: Any) -> None:
     """Time kernels of this machine with torch and fit a profile to them.
 
-    The device is the GPU that is there, else the CPU, and its profile is then known as mine.
-    With MODEL, its layers are timed instead of those of many, and matrices of all sizes.
-    Every timing is appended to FILE.csv at once, what it was taken on to FILE.json: a run that
-    was interrupted goes on where it stopped when it is started again. A timing that fails costs
-    its point only, which is noted; --again times what was noted or noisy anew, and moves the rows
-    that were there to FILE.dropped.csv. Needs the extra [calibrate].
+    The device is a GPU if there is one, else the CPU; the name of its profile is then mine. With
+    MODEL, the layers of that model are timed instead of those of many models.
+
+    Each timing is appended to FILE.csv, and a description of the machine is in FILE.json. If a run
+    is interrupted, start it again: it continues where it stopped. A timing that fails loses only
+    its own point, which is noted. --again repeats noted and noisy timings, and moves their old
+    rows to FILE.dropped.csv. Needs the extra [calibrate].
 
     \b
     Examples:

@@ -20,13 +20,13 @@ def _kinds(_context: click.Context, _parameter: click.Parameter, start: str) -> 
 @click.command("list", context_settings=SETTINGS)
 @ignore_option("name")
 @click.argument("name", required=False, metavar="KIND|NAME", shell_complete=_kinds)
-@own("template", "flag", "Of a GPU: the lines to change into one of your own, which load.")
+@own("template", "flag", "Print a valid TOML file of this GPU to edit into your own.")
 def list_command(name: str | None, *, template: bool) -> None:
-    """List what ships with the package, or show a record of it as TOML.
+    """List what ships with the package, or print one record as TOML.
 
     KIND is hardware, architectures, engines, drafters, acceptance, policies, presets, words or
-    columns. NAME is that of a record in these lists, or the path of a TOML or config.json file.
-    Save the output of a record, edit it, and give its path to predict.
+    columns. NAME is a name in these lists, or the path of a TOML or config.json file.
+    To change a record, save its output, edit it, and give the path to predict.
 
     \b
     Examples:
@@ -37,7 +37,7 @@ def list_command(name: str | None, *, template: bool) -> None:
     from specmodel.core.base.records import is_path
 
     if name is None:
-        raise InputError("kind", None, ", ".join([*sorted(catalog.ROWS), "or a name in these"]))
+        raise InputError("kind", None, ", ".join([*sorted(catalog.ROWS), "or a name in them"]))
     name = {"models": "architectures", "gpus": "hardware"}.get(name, name)
     if template:
         click.echo(catalog.template_text(specmodel.load_hardware(name, "name")))
@@ -75,8 +75,8 @@ def _find(name: str) -> Any:
         **dict.fromkeys(traces.list_presets(), traces.load_preset),
     }
     if {*spellings(name)} & {*specmodel.list_drafters()} and name not in known:
-        expected = f"a record; this drafter follows from its target: --drafter {name}, which"
-        expected += " --set drafter.num_layers=2, drafter.hidden_size and the like change"
+        expected = f"a record; this drafter is derived from its target: use --drafter {name}, and"
+        expected += " change it with --set drafter.num_layers=2 or --set drafter.hidden_size=4096"
         raise InputError("name", name, expected)
     found = next(filter(published.get, spellings(name)), None)
     if found and found not in known:
@@ -84,6 +84,6 @@ def _find(name: str) -> Any:
     if found := known_name(full_name(name, known), known, "name"):
         return known[found](found)
     alike = nearest(name, [*catalog.ROWS, *known, *published])
-    expected = f"{alike}, another name, a path, or a kind, whose names specmodel list KIND tells"
+    expected = f"{alike}, another name, a path, or a kind, whose names specmodel list KIND prints"
     expected += f": {', '.join(sorted(catalog.ROWS))}"
     raise InputError("name", name, expected)

@@ -62,10 +62,10 @@ class _Commands(WholeList):
 
 @click.group(cls=_Commands, context_settings=SETTINGS, invoke_without_command=True)
 @click.option("--version", is_flag=True, help="Show the version and exit.")
-@click.option("--verbose", is_flag=True, help="With --version: of data and libraries too.")
+@click.option("--verbose", is_flag=True, help="With --version, show those of data and libraries.")
 @click.pass_context
 def main_group(context: click.Context, version: bool, verbose: bool) -> None:
-    """Tell whether speculative decoding pays for a model, on a GPU.
+    """Predict whether speculative decoding pays for a model on a GPU.
 
     Five questions:
 
@@ -78,17 +78,17 @@ def main_group(context: click.Context, version: bool, verbose: bool) -> None:
           --acceptance-rate 0.7,0.4
           Which GPU, layout, dtype, engine or drafter is best?
       specmodel break-even qwen3-235b h200 --drafter eagle3
-          What must my draft head reach, and what is 0.1 tokens more worth?
+          What acceptance does it need, and what is 0.1 tokens more worth?
       specmodel schedule qwen3.5-397b h200
-          Which draft length at which batch size, as the engine reads it?
+          Which draft length at which batch size, as a setting of the engine?
 
     \b
-    specmodel --help lists all commands; each explains itself with --help.
+    specmodel --help lists all commands; each command has its own --help.
     What ships: specmodel list hardware, architectures, drafters, engines,
     acceptance, policies, presets, words.
 
     \b
-    Shell completion (bash; zsh and fish likewise):
+    Shell completion (bash; for zsh and fish, replace the word bash):
       eval "$(_SPECMODEL_COMPLETE=bash_source specmodel)"
     """
     if version:

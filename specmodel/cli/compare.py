@@ -26,8 +26,8 @@ _LISTS = (
 def compare(**options: Any) -> forms.Answer:
     """Compare models, GPUs, layouts, dtypes, engines, drafters or draft lengths.
 
-    Each may be a list; every combination is an alternative, with its best draft length unless
-    lengths are given. Without a list, the layouts of several GPUs are compared.
+    Each option may be a list; every combination is an alternative, with its best draft length
+    unless you give lengths. Without a list, the layouts of several GPUs are compared.
 
     \b
     Examples:

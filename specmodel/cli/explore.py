@@ -28,11 +28,12 @@ def explore(
     overwrite: bool,
     **where: Any,
 ) -> None:
-    """Look at it in a browser: move a model, a GPU, an acceptance, and see whether it pays.
+    """Open a page in a browser: choose a model, a GPU and an acceptance, and see whether it pays.
 
-    It opens on a model and a GPU, which may be files of yours: a config.json, or a GPU as TOML. The
-    page answers this machine alone, until Ctrl-C, with the command that prints the same; its
-    address holds what was chosen, to be kept and shared. Nothing is fetched from elsewhere.
+    You can name a model and a GPU to start with, also as your own files: a config.json, or a GPU as
+    TOML. The page answers only this machine, until Ctrl-C. It shows the command that prints the
+    same answer, and its address contains your choices, to keep or share. It loads nothing from the
+    internet.
 
     \b
     Examples:
@@ -44,7 +45,7 @@ def explore(
     """
     host = host or _OWN[0]
     if host not in _OWN and not public:
-        raise InputError("host", host, "127.0.0.1, or --public with it, as others could ask")
+        raise InputError("host", host, "127.0.0.1, or --public too, as others can reach it")
     for name in _NEEDED:
         import_extra(name, "web", "explore")
     start = _start(**where)

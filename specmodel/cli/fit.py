@@ -26,7 +26,7 @@ from specmodel.core.base.text import command_lines
 from specmodel.show import fitted, forms
 from specmodel.show.accepted import as_options
 
-_UNTOLD = "what the files do not tell: a name or path"
+_UNTOLD = "a name or path, as the files do not contain it"
 _NOT_TYPED_ON = (
     *("measurements", "output", "overwrite", "name", "target", "hardware", "engine", "stack"),
     *("draft_length", "tree_width", "verify_tokens", "source", "version", "force", "verbose"),
@@ -37,7 +37,7 @@ _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
 
 @click.group("fit", cls=WholeList)
 def fit_group() -> None:
-    """Fit kernels or an engine to measurements, or check what was fitted.
+    """Fit kernels or an engine to measurements, or check a fit.
 
     \b
     Examples:
@@ -52,9 +52,9 @@ def fit_group() -> None:
 @click.argument("measurements")
 @settings.options_of("kernels")
 def kernels(measurements: str, output: str, overwrite: bool, **options: str | None) -> None:
-    """Fit kernels of a stack to a table of timings, and add them to a profile.
+    """Fit the kernels of a library to a table of timings, and add them to a profile.
 
-    Rows whose role is "fit" are fitted, those whose role is "judge" tell the error.
+    The fit uses rows whose role is "fit"; rows whose role is "judge" give the error.
     """
     from specmodel.core.machines.profiles import hardware_text, with_stack
 
@@ -64,7 +64,7 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
     device, stack, version = (str(table[n].iloc[0]) for n in ("hardware", "stack", "version"))
     name = options["hardware"] or device
     if device not in spellings(Path(name).stem) and options["measured_on"] != device:
-        expected = f"{device}, as measured, or --measured-on {device} with it"
+        expected = f"{device}, as measured; to accept another, add --measured-on {device}"
         raise InputError("hardware", name, expected)
     text = hardware_text(name)
     fits = fit.fit_kernels(table, machines.load_hardware(name))
@@ -82,16 +82,18 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
 def engine(
     measurements: tuple[str, ...], output: str | None, overwrite: bool, **options: Any
 ) -> None:
-    """Fit an engine to benchmarks of your own server: one plain and one speculative run do.
+    """Fit an engine to benchmarks of your own server: one plain and one speculative run suffice.
 
-    Files are what `vllm bench serve --save-result`, SGLang's `bench_serving --output-file`,
-    GuideLLM, AIPerf, trtllm-bench, evalscope or llama-bench writes, rows of InferenceX
-    (docs/measuring.md has all), or CSV with any of tpot_ms, step_ms, tokens_per_s
-    (also with base_ and spec_ in front) or speedup, and tokens_per_step, draft_length, topk,
-    verify_tokens, concurrency, prompt_length, output_length. A shipped profile is moved as far as
-    these runs tell; what they leave open stays as uncertain as it was, and `predict --interval`
-    knows it. Files of one load tell each other's noise. The model is the one that the files name,
-    unless --target names another. The command that predicts with what was fitted is printed last.
+    Files are results of `vllm bench serve --save-result`, SGLang's `bench_serving --output-file`,
+    GuideLLM, AIPerf, trtllm-bench, evalscope, llama-bench or InferenceX (all: docs/measuring.md),
+    or CSV. Columns of CSV are tpot_ms, step_ms, tokens_per_s (also with base_ or spec_ in front) or
+    speedup, and tokens_per_step, draft_length, topk, verify_tokens, concurrency, prompt_length,
+    output_length.
+
+    The fit starts from a shipped profile and changes what these runs determine; the rest keeps its
+    value and its uncertainty, which `predict --interval` includes. Several files of one load show
+    the noise. The model is read from the files, unless you give --target. The last line printed is
+    the command that predicts with the fitted engine.
 
     \b
     Examples:
@@ -113,7 +115,7 @@ def engine(
         click.echo("\nNot written: --output ./mine.toml writes the engine.")
         return
     if refused and not options["force"]:
-        expected = f"{refused.expected}; --force writes it all the same"
+        expected = f"{refused.expected}; to write it anyway, add --force"
         raise InputError("runs", refused.found, expected)
     write_text(output, toml_text(update.profile) + "\n")
     click.echo(f"\nWritten: {output}. To predict other loads of this server:")
@@ -127,7 +129,7 @@ def _read(
     from specmodel.calibrate.fit.measured.runs import shipped_name
     from specmodel.core.cost.where import NO_DRAFTER
 
-    refuse_given(options, ["host_speed"], "none: the runs tell it")
+    refuse_given(options, ["host_speed"], "none: it is fitted to the runs")
     runs, told, out = measured.placed(measured.read_benchmarks(paths), options)
     named = measured.named_model(runs)
     target = named if options["target"] in (None, shipped_name(named)) else options["target"]
@@ -152,7 +154,7 @@ def _read(
     drafts = any(run.is_speculative for run in runs)
     drafter = None if options["drafter"] == NO_DRAFTER else options["drafter"]
     if drafter is None and drafts:
-        raise InputError("drafter", None, f"{_UNTOLD}, as some runs draft")
+        raise InputError("drafter", None, f"{_UNTOLD} and some runs draft")
     untold = next((run for run in runs if run.may_draft), None)
     if drafter and untold and len(runs) > 1 and not drafts:
         raise InputError("drafter", drafter, f"--draft-length too: {untold.draft_note}")
@@ -204,10 +206,10 @@ def _profile_of(runs: Sequence[measured.Run], options: dict[str, Any]) -> str:
     try:
         found = {profile_of(*pair)[0] for pair in named} or {DEFAULT_ENGINE}
     except InputError as error:
-        expected = "--engine with a profile that ships (specmodel list engines)"
+        expected = "a shipped profile as --engine (specmodel list engines)"
         raise InputError("engine", error.value, expected) from None
     if len(found) > 1:
-        raise InputError("engine", ", ".join(sorted(found)), "one, as these files are of several")
+        raise InputError("engine", ", ".join(sorted(found)), "files of one engine, or --engine")
     return found.pop()
 
 
@@ -265,20 +267,20 @@ def _lengths(runs: Sequence[measured.Run]) -> list[str]:
 @click.argument("measurements", required=False)
 @settings.options_of("check")
 def check(profile: str | None, measurements: str | None, **options: Any) -> None:
-    """Judge a hardware profile by a table of timings, or whole engines.
+    """Judge a hardware profile by a table of timings, or judge whole engines.
 
-    Of timings, rows whose role is "judge" are judged; where a component has
-    none, those fitted.
+    Timings are judged on rows whose role is "judge", or on the fitted rows of
+    a component that has none.
 
-    With --serving, no profile and no timings are named. Its table has a row a
+    With --serving, give no profile and no timings. The table has a row for each
     run: model, dtype, system (GPU), backend (engine), gpus, isl, osl,
     concurrency and measured_tpot_ms of plain decoding; or, with and without
     speculation, target, weight_dtype, gpu, engine, num_gpus, tensor_parallel,
     drafter, draft_length, verify_tokens, batch_size_or_concurrency,
     tokens_per_step and speedup or spec_step_ms. A model is a name or its
     beginning, or the path of its config.json, a drafter a name such as eagle3,
-    or draft model: NAME. What is not taken is listed with its reason; bias is
-    the mean of signed errors.
+    or draft model: NAME. Rows that cannot be used are listed with the reason;
+    bias is the mean of signed errors.
     """
     from specmodel.core.base.units import check as check_number
     from specmodel.show.plots.figures import save_figure

@@ -17,8 +17,8 @@ from specmodel.show.forms import Answer
 FOR_LOAD = ("traffic", "search")
 """Tables of options of a load that other commands take with --for-load."""
 _WITH_LOAD = (
-    "--for-load with it, which simulates requests that come and wait; of a steady batch predict and"
-    " compare have --tpot-target"
+    "--for-load too, which simulates requests that arrive and wait. For a steady batch, use"
+    " --tpot-target in predict or compare"
 )
 _RATES_TRIED = 11
 """Rates that are tried for a policy, about [-]."""
@@ -34,21 +34,21 @@ def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
 @settings.command()
 @where_options()
 @settings.options_of("load", "traffic", "largest", "search", "server")
-@answering(rows=": a row for each rate, those tried included", figure="load, capacity or drain")
+@answering(rows=", with a row for each rate that was simulated", figure="load, capacity or drain")
 def load(**options: Any) -> Answer:
-    """Simulate a server under load: what rates do, or the largest rate within targets.
+    """Simulate a server under load, or find the highest rate within latency targets.
 
-    With --request-rate or --users it tells running batch, TPOT and TTFT of these loads by policy;
-    without, and with a target, the largest rate that each policy carries, and what it costs.
+    With --request-rate or --users, the table shows running batch, TPOT and TTFT by policy. With a
+    target instead, it shows the highest rate that each policy sustains, and its cost.
 
-    Requests come at random, wait, and are batched continuously as vLLM 0.33 schedules them; each
-    policy meets the same requests and the same noise. Where requests wait ever longer, a row says
-    that its load is not carried. For the largest, each rate has several runs of other requests: up
-    by a quarter to the first at which too few meet both targets, then in finer steps below it. The
-    first interval is of these runs, the second of what predicted times may be off by.
+    Requests arrive at random, wait, and are batched continuously as in vLLM 0.33. All policies get
+    the same requests and the same noise. If the queue grows without end, the row says that the
+    server does not sustain the load. The search for the highest rate simulates each rate several
+    times: it raises the rate by a quarter until too few requests meet both targets, then refines.
+    The first interval is the spread of these runs, the second the error of predicted times.
 
-    With --drain all prompts are there at once, as in rollouts and offline batches: how long until
-    all answers are done, at which batch sizes, and what speculation saves.
+    With --drain, all prompts are submitted at the start, as in rollouts and offline batches. The
+    table shows the time until all answers are done, the batch sizes, and what speculation saves.
 
     \b
     Examples:

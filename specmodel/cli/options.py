@@ -57,7 +57,7 @@ def where_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of the deployment from options, by name."""
     named = given(options, ARGUMENTS)
     if named.get("routing_correlation", 0.0) > _MOST_CORRELATED and not options.get("force"):
-        expected = f"at most {_MOST_CORRELATED:g}, published models have 0.3; --force allows more"
+        expected = f"at most {_MOST_CORRELATED:g} (published models: 0.3); --force allows more"
         raise InputError("routing_correlation", named["routing_correlation"], expected)
     return named
 

@@ -24,8 +24,8 @@ LEAST_WIDTH, MOST_WIDTH = 3.0, 20.0
 def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **options: Any) -> None:
     """Draw a table as a figure for a paper.
 
-    TABLE is what another command prints with --csv; - reads it from a pipe. KIND and the command
-    that has its table:
+    TABLE is the output of another command with --csv; - reads it from a pipe. Each KIND needs the
+    table of a command:
 
     \b
       speedup, target-efficiency    predict, sweep, compare; schedule (speedup)
@@ -126,6 +126,6 @@ def _chosen(table: "pd.DataFrame", where: tuple[str, ...]) -> "pd.DataFrame":
             is_chosen = column.astype(str).isin(texts)
         if not is_chosen.any():
             some = ", ".join(map(str, column.unique()[:5]))
-            raise InputError("where", text, f"values that rows have, such as {some}")
+            raise InputError("where", text, f"values of this column, such as {some}")
         table = table[is_chosen]
     return table

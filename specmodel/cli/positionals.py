@@ -52,11 +52,11 @@ def _with_words(options: dict[str, Any], *, required: bool) -> dict[str, Any]:
     """Return options with the words in their places."""
     words = options.pop("words")
     if len(words) > 2:
-        raise InputError("words", " ".join(words), "at most two, a model and a GPU")
+        raise InputError("words", " ".join(words), "at most two words: a model and a GPU")
     for name, word in zip(("target", "hardware"), words, strict=False):
         if options[name] is not None:
             both = f"{word} and --{name} {options[name]}"
-            raise InputError(name, both, "one of the word and the option")
+            raise InputError(name, both, "one value: as a word or as the option")
         options = options | {name: word}
     if len(words) == 2 and _is_gpu(words[0]) and not _is_gpu(words[1]):
         expected = f"the model first, then the GPU: {words[1]} {words[0]}"

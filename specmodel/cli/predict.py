@@ -38,10 +38,10 @@ _VIEW = f"{'; '.join(f'{name}: {VIEWS[name][1]}' for name in _TOLD)}."
 def predict(*, view: str, **options: Any) -> forms.Answer:
     """Predict whether speculation pays, by batch size.
 
-    A model and a GPU are enough: GPUs are then as many as hold it, the drafter is the model's usual
-    one, the draft length the best of each batch size. Where no acceptance is given and none is
-    published of the two, the question is turned round: from which acceptance it pays. Tokens per
-    step, step efficiency and accepted fraction hold at the draft length they were measured at.
+    A model and a GPU are enough. The defaults are the fewest GPUs that fit the model, its usual
+    drafter, and the best draft length at each batch size. If you give no acceptance and none is
+    published for the two, the answer is the acceptance above which speculation pays. Tokens per
+    step, step efficiency and accepted fraction are valid at the draft length of their measurement.
 
     \b
     Examples:

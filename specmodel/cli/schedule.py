@@ -22,13 +22,13 @@ from specmodel.show.forms import Answer
 @settings.options_of("schedule")
 @where_options(engine="that of --for, or vllm", has_start=True)
 @settings.options_of("sizes", *FOR_LOAD, "details")
-@answering(rows=", a row a batch size", fragment="Print the engine's configuration only.")
+@answering(rows=", with a row for each batch size", fragment="Print only the configuration.")
 def schedule(**options: Any) -> Answer:
-    """Schedule draft lengths for an engine.
+    """Schedule draft lengths by batch size for an engine.
 
-    At each batch size the draft length is one whose speedup is within the tolerance of the best
-    there, 0 where none pays; the schedule changes it as seldom as that allows. Where no batch
-    size gains, nothing is written: speculation is left off by not turning it on.
+    At each batch size, the speedup of the draft length is within the tolerance of the best one; it
+    is 0 if none pays. Within that, the schedule changes the draft length as seldom as possible. If
+    no batch size gains, nothing is written: do not turn speculation on.
 
     \b
     Examples:
@@ -44,7 +44,7 @@ def schedule(**options: Any) -> Answer:
     typed = click.get_current_context().params
     if options["config_format"] is None:
         options["config_format"] = format_of_engine(options["engine"])
-    refuse_given(options, ["batch_size"], "none of a schedule, which has all up to the largest")
+    refuse_given(options, ["batch_size"], "none, as a schedule has all batch sizes")
     refuse_without_load(options)
     config = config_format(options["config_format"])
     arguments = arguments_of_load(options) | given(options, ("max_batch_size", "tolerance"))

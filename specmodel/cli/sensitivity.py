@@ -18,13 +18,14 @@ from specmodel.show.forms import Answer
 @settings.options_of("sensitivity")
 @answering(figure="tornado")
 def sensitivity(**options: Any) -> Answer:
-    """Tell what the speedup depends on most.
+    """Show which inputs the speedup depends on most.
 
-    Elasticities: per cent of outcome per per cent of an input. One at a time: the outcome at both
-    ends of each range. Shares of the variance: Sobol' indices, all inputs varying at once. Ranges
-    of kernels and engine come from their calibration, that of acceptance from what heads reach on
-    different tasks, that of the routing correlation from published models unless it is given;
-    --range adds others. --figure draws the speedup at both ends of each range.
+    Elasticities: change of the outcome in per cent for 1 % of an input. One at a time: the outcome
+    at both ends of each range. Shares of the variance: Sobol' indices, with all inputs varied
+    together. Ranges of kernels and engine come from their calibration. The range of acceptance
+    comes from published heads on different tasks, and that of the routing correlation from
+    published models, unless you give it. --range adds others. --figure draws the speedup at both
+    ends of each range.
 
     \b
     Examples:
@@ -49,6 +50,6 @@ def _given_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
     for text in texts:
         name, low, high = parse_named_range("range", text)
         if name in given:
-            raise InputError(f"range {name}", text, "one range of each input")
+            raise InputError(f"range {name}", text, "one range for each input")
         given[name] = (low, high)
     return given

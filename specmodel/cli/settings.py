@@ -190,8 +190,8 @@ def detail_options(*, lists: Iterable[str] = (), of: str = "") -> Add:
     """
     listed: dict[str, Any] = {name: {"type": str, "metavar": "LIST"} for name in lists}
     words = (
-        "What if: a field of hardware, engine, target or drafter (specmodel list NAME has them),"
-        " e.g. hardware.memory.peak_bytes_per_s=6e12 or target.experts_per_token=4"
+        "Change a field of hardware, engine, target or drafter (specmodel list NAME shows them),"
+        " such as hardware.memory.peak_bytes_per_s=6e12 or target.experts_per_token=4"
         + (",8, each an alternative" if listed else "")
         + f". Also {', '.join([*SETTABLE, *SETTABLE_OF.get(of, ())])}."
     )
@@ -217,7 +217,7 @@ def check_free(output: str, *, overwrite: bool) -> None:
 
     check_writable(output, "output")
     if os.path.isfile(output) and not overwrite:  # noqa: PTH113 - pathlib is slow to import
-        raise InputError("output", output, "another name, as this file is there, or --overwrite")
+        raise InputError("output", output, "a new name, or --overwrite to replace this file")
 
 
 def refuse_inputs(argument: str, output: str, *typed: str | None) -> None:
@@ -227,7 +227,7 @@ def refuse_inputs(argument: str, output: str, *typed: str | None) -> None:
     """
     for text in filter(None, typed):
         if any(_is_same(path, output) for path in (text, *re.split("[:=]", text, maxsplit=1)[1:])):
-            raise InputError(argument, output, f"another file than {text}, which is read")
+            raise InputError(argument, output, f"another file than the input {text}")
 
 
 def _is_same(one: str, other: str) -> bool:

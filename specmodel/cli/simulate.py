@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 def simulate(**options: Any) -> Answer:
     """Replay draft-length policies over an acceptance trace, at batch size 1.
 
-    Every policy meets the same requests and the same noise. Speedups are over no speculation: of
-    the whole workload, with a 95 % interval over requests, and of single requests, the mean, the
-    5th percentile and the worst. The oracle and best-fixed know the requests beforehand: bounds,
-    not among the best. What policies do at larger batches is a matter of serving.
+    All policies get the same requests and the same noise. Speedups compare with no speculation:
+    for the whole workload, with a 95 % interval over requests, and for single requests, as mean,
+    5th percentile and minimum. The policies oracle and best-fixed know the requests in advance, so
+    they are bounds and not ranked. For larger batches, use specmodel load.
 
     \b
     Examples:
@@ -49,9 +49,10 @@ def simulate(**options: Any) -> Answer:
           def propose(self):  # the next draft length, 0 for none
               return 3
           def observe(self, emitted_tokens, step_time):
-              pass  # tokens accepted + 1, the target's own; and seconds
-    Its __init__ may take step_time, max_draft_length, draft_lengths and
-    generator, which are given, and settings: my_module:MyPolicy:window=20.
+              pass  # accepted tokens + 1, the target's own; time in seconds
+    Its __init__ may have parameters step_time, max_draft_length, draft_lengths
+    and generator, which are passed in, and settings:
+    my_module:MyPolicy:window=20.
     All policies: specmodel list policies.
     """
     from specmodel.cli.options import manner_from, where_from
@@ -60,7 +61,7 @@ def simulate(**options: Any) -> Answer:
 
     _check_files(options)
     if options["trace"] is not None and options["timeline"] is None:
-        refuse_given(options, ["request"], "--timeline FILE with it")
+        refuse_given(options, ["request"], "--timeline FILE too")
     arguments = where_from(options) | given(options, OF_REPLAYS)
     question = replay_question(arguments, manner_from(options, is_drafting=False))
     case = replayed.heading(question)

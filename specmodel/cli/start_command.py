@@ -67,5 +67,5 @@ def _without_untaken(said: dict[str, Any], options: dict[str, Any]) -> dict[str,
     dropped |= {*OF_ACCEPTANCE} if given(options, OF_ACCEPTANCE) else set()
     said = {name: value for name, value in said.items() if name not in dropped}
     for name in said.keys() - options.keys():
-        raise InputError(name, said[name], "none, as this command does not take it")
+        raise InputError(name, said[name], "none: this command does not accept it")
     return said

@@ -38,14 +38,13 @@ def _axis(name: str) -> settings.Add:
 def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> None:
     """Predict every combination of lists and ranges, at any size.
 
-    Of one model the drafter is its usual one unless named, and acceptance what is published of the
-    two unless typed. Without draft lengths each row has the best one, in column draft_length.
+    For a single model, the default drafter is its usual one, and the default acceptance is the
+    published one. Without draft lengths, each row has the best one in column draft_length.
 
-    Rows run over target, drafter, hardware and their settings in the order typed, the first
-    slowest and --set last, then over lengths of prompts and outputs, context length, batch size,
-    draft length, verify tokens, acceptance. What is written is float32. draft_time has the part of
-    the host's time that a step waits for: it falls as the target's pass, beside which the host
-    works, grows.
+    The first option typed for target, drafter, hardware and their settings varies slowest, and
+    --set last. Next come lengths of prompts and outputs, context length, batch size, draft length,
+    verify tokens and acceptance. Numbers are written as float32. draft_time includes the host time
+    that a step waits for. It falls as the target's pass grows, because the host works during it.
 
     \b
     Examples:
@@ -67,7 +66,7 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
     how["columns"] = columns and words("columns", columns)
     plan = sweeps.plan_sweep(axes_from(_in_order(options)), **how)
     if plan.num_points > MOST_WITHOUT_YES and not yes:
-        expected = f"--yes to compute more than {MOST_WITHOUT_YES:,} points"
+        expected = f"at most {MOST_WITHOUT_YES:,} points, or --yes to compute more"
         raise InputError("num_points", plan.num_points, expected)
     echo_warnings(plan.skipped, "skipped")
     logging.disable()  # that of Dask: how a sweep ended is printed in one line
@@ -83,7 +82,7 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
         echo_warnings([default], name)
     if misfits := plan.num_points - sum(part.fitting() for part in plan.parts()):
         which = "which" if "fits" in plan.columns else "which, with fits in --columns"
-        remedy = "" if misfits < plan.num_points else "; --tensor-parallel takes more GPUs"
+        remedy = "" if misfits < plan.num_points else "; use more GPUs with --tensor-parallel"
         total = f"{misfits:,} of {plan.num_points:,} points do not fit in memory"
         echo_warnings([f"{total}: column fits says {which}{remedy}"])
 

@@ -21,14 +21,15 @@ from specmodel.simulate import traces
 
 @click.group(cls=WholeList)
 def trace() -> None:
-    """Make and describe acceptance traces: what a drafter gets accepted, position by position.
+    """Make and describe acceptance traces: tokens accepted at each position of an output.
 
-    A line of a trace is a request: accepted_tokens, a list by output position: how many tokens of a
-    draft that starts there the target accepts; proposed_tokens likewise, by default as many at each
-    position as are ever accepted; its prompt_tokens, if known; and accepted_tokens_at_3 where a
-    draft of 3 is another draft than the first tokens of a longer one, as of drafters that write a
-    block at once. The header that `trace sample` writes may be left out, and the list may stand
-    alone; a CSV or Parquet has a row for each position: request and accepted_tokens.
+    Each line of a trace is a request with these keys:
+    accepted_tokens, a list: how many tokens the target accepts of a draft that starts at each
+    output position; proposed_tokens, a list: how many the drafter proposes there, by default the
+    most that are ever accepted; prompt_tokens, if known; accepted_tokens_at_3, if a draft of 3
+    differs from the start of a longer draft, as for block drafters.
+    The header that `trace sample` writes is optional, and a line may be the list alone. A CSV or
+    Parquet file has a row for each position, with columns request and accepted_tokens.
 
     \b
     Examples:
@@ -44,9 +45,8 @@ def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any)
     """Compute the exact trace of a prompt-lookup drafter.
 
     This needs no model and no GPU. Each line of INPUT.jsonl is a request with prompt_token_ids
-    and output_token_ids of greedy decoding. The public benchmark that the n-gram presets were
-    fitted to looks for 7 to 3 tokens. The share of steps that propose is what predict takes as
-    --proposal-rate.
+    and output_token_ids of greedy decoding. The public benchmark of the n-gram presets looks up 7
+    to 3 tokens. In predict, give the share of steps that propose as --proposal-rate.
 
     \b
     Example:
@@ -60,7 +60,7 @@ def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any)
     check_free(output, overwrite=overwrite)
     found = re.fullmatch(r"([1-9]\d{0,3}):([1-9]\d{0,3})", ngram)
     if found is None or int(found[1]) > int(found[2]):
-        raise InputError("ngram", ngram, "two whole numbers from 1 on, the larger last, as 3:5")
+        raise InputError("ngram", ngram, "two whole numbers from 1, the larger last, such as 3:5")
     options |= {"min_ngram": int(found[1]), "max_ngram": int(found[2])}
     prompts, outputs = traces.read_tokens(input_)
     made = traces.ngram_trace(prompts, outputs, metadata={"source": Path(input_).name}, **options)
@@ -78,7 +78,7 @@ def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any)
 def sample(
     preset: str, output: str, requests: int, output_tokens: int, seed: int, overwrite: bool
 ) -> None:
-    """Draw a trace from a preset, or from a TOML file like one.
+    """Draw a trace from a preset, or from a TOML file of the same form.
 
     \b
     Example:
@@ -96,9 +96,9 @@ def sample(
 @trace.command()
 @click.argument("names", metavar="FILE|PRESET...", nargs=-1, required=True)
 def describe(names: tuple[str, ...]) -> None:
-    """Show tokens per step and how acceptance clusters, of traces or presets, step by step.
+    """Show tokens per step, and how acceptance clusters, of traces or presets.
 
-    Beside a preset, of which 1000 requests of 512 tokens are drawn, stands what was measured.
+    For a preset, 1000 requests of 512 tokens are drawn and compared with the measurement.
 
     \b
     Example:

@@ -220,7 +220,7 @@ def _asked(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     given = {name: value for name, value in arguments.items() if value is not None}
     lists = {name: listed(name, given.get(name)) for name in LISTS}
     if not any(map(is_lookup, lists["drafter"])):
-        refuse_given(given, LOOKUP, "the drafter ngram or suffix with it")
+        refuse_given(given, LOOKUP, "none, except with the drafter ngram or suffix")
     accepted = _accepted(given, len(lists["drafter"]))
     labelled = [[*zip(lists[name], _labels(name, lists[name]), strict=True)] for name in LISTS]
     has_ideal = "ideal" in lists["engine"] and lists["engine"] != ["ideal"]
@@ -246,7 +246,7 @@ def _changes(setting: str) -> list[str]:
     key, has_value, values = setting.partition("=")
     listed = [value.strip() for value in values.split(",")]
     if len({*listed}) < len(listed):
-        raise InputError(f"changes {key}", values, "alternatives, each once")
+        raise InputError(f"changes {key}", values, "each alternative once")
     return [f"{key}{has_value}{value}" for value in listed]
 
 
@@ -288,7 +288,7 @@ def listed(name: str, values: Any) -> list[Any]:
     if isinstance(values, np.ndarray):
         listed = np.ravel(values).astype(int).tolist()
     if not listed or len({*map(str, listed)}) < len(listed):
-        raise InputError(name, values, "alternatives, each once")
+        raise InputError(name, values, "each alternative once")
     return listed
 
 
@@ -306,7 +306,7 @@ def _accepted(given: Mapping[str, Any], drafters: int) -> list[dict[str, Any]]:
     if not typed:
         return [{}] * drafters
     if len(typed) > 1:
-        raise InputError("acceptance", [*typed], "at most one of `acceptance`, `acceptance_rate`")
+        raise InputError("acceptance", [*typed], "`acceptance` or `acceptance_rate`, not both")
     ((name, value),) = typed.items()
     values = value.split(",") if isinstance(value, str) else value
     values = [*values] if isinstance(values, Sequence | np.ndarray) else [values]

@@ -65,7 +65,7 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
         if self.drafters and kind not in self.drafters:
             engine = self.name.lower()
             expected = f"{', '.join(self.drafters)} with `config_format='{engine}'`"
-            expected += ", which varies no other's length"
+            expected += ", which can vary the draft length of no other drafter"
             raise InputError("drafter", case.where.named.get("drafter", kind), expected)
 
     def requests_option(self, requests: int, replicas: int) -> str:
@@ -106,7 +106,7 @@ def format_of_engine(engine: EngineProfile | str | Path | None) -> str:
     name = _OF_STACKS.get(profile.stack or "", profile.stack or "")
     if name not in CONFIG_FORMATS:
         known = ", ".join(CONFIG_FORMATS)
-        expected = f"an engine that takes schedules ({known}), or `config_format` with it"
+        expected = f"an engine that reads schedules ({known}), or `config_format` too"
         raise InputError("engine", profile.name if engine is profile else engine, expected)
     return name
 
@@ -185,7 +185,7 @@ def _has_no_file(drafter: str) -> bool:
 def _tensorrt_llm(schedule: Schedule, *_: Any) -> str:
     """Return YAML in which each length holds up to its batch size, and none beyond the last."""
     if schedule.max_draft_length > schedule.draft_length[0]:
-        expected = "one whose longest draft is at batch size 1, by longest_first=True"
+        expected = "a schedule with the longest draft at batch size 1 (longest_first=True)"
         raise InputError("schedule", schedule.ranges, expected)
     entries = [f"{last}: {length}" for _, last, length in schedule.ranges]
     drafting = entries if schedule.ranges[-1][2] else entries[:-1]

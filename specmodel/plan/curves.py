@@ -296,7 +296,7 @@ def _axis(prediction: Prediction, others: Sequence[str]) -> int:
         raise InputError("batch_size", f"shape {values.shape}", expected)
     for other in others:
         if axes and np.ptp(getattr(prediction, other), axis=axes[0]).any():
-            expected = f"a prediction with {other} along another axis than batch_size"
+            expected = f"a prediction with {other} and batch_size along different axes"
             raise InputError(other, f"shape {values.shape}", expected)
     return axes[0] if axes else values.ndim
 
@@ -321,7 +321,7 @@ def cases_by_task(case: Case) -> dict[str, Case]:
     given = {**case.accepted.form, "task": case.accepted.task}
     refuse_given(given, given, "none, as each kind of task has its own")
     if published_head_of(case.deployment.target.name, kind_of(case.deployment)) is None:
-        expected = "a target and drafter whose acceptance is published (`list_acceptance()`)"
+        expected = "a target and drafter with published acceptance (`list_acceptance()`)"
         raise InputError("view", "tasks", expected)
     return {task: case.on_task(task) for task in (*MIXED, MIXTURE)}
 

@@ -134,7 +134,7 @@ def draft_length_schedule(
         raise InputError("tolerance", tolerance, "a number from 0 to below 1")
     drafted = check("speedup", speedup, above=0)
     if drafted.ndim < 2:
-        expected = "two axes at least: batch sizes 1, 2, ... and draft lengths 1, 2, ..."
+        expected = "at least two axes: batch sizes 1, 2, ... and draft lengths 1, 2, ..."
         raise InputError("speedup", f"shape {drafted.shape}", expected)
     idle = np.broadcast_to(check("idle_speedup", idle_speedup, above=0), drafted.shape[:-1])
     gain = np.concatenate([idle[..., None], drafted], axis=-1)

@@ -78,7 +78,7 @@ def _engine_words(name: str) -> str:
 
 
 _LENGTHS = (1, 3, 5)
-_TOKENS = "tokens a step\nat 1, 3, 5 drafted"
+_TOKENS = "tokens per step\nat 1, 3, 5 drafted"
 
 
 def _acceptance_rows() -> Iterable[Row]:
@@ -134,7 +134,7 @@ ROWS: dict[str, Callable[[], Iterable[Row]]] = {
     "engines": lambda: _wrapped({name: _engine_words(name) for name in specmodel.list_engines()}),
     "drafters": lambda: _wrapped(
         {name: row.words for name, row in named_drafters().items()}
-        | {"NAME|PATH": "any architecture, as a model of its own"}
+        | {"NAME|PATH": "any architecture, as a draft model"}
     ),
     "acceptance": _acceptance_rows,
     "grounds": _ground_rows,

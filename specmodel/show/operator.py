@@ -94,7 +94,7 @@ def _chosen(columns: str, rows: Sequence[Row]) -> list[str]:
         if name not in known:
             raise InputError("columns", name, f"columns such as {nearest(name, known)}")
     if len({*names}) < len(names):
-        raise InputError("columns", columns, "columns, each once")
+        raise InputError("columns", columns, "each column once")
     return ["speedup_low" if name == "interval" else name for name in names]
 
 

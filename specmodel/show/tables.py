@@ -90,5 +90,5 @@ def need_distinct(table: pd.DataFrame, names: Names) -> None:
     if len(doubled):
         row = doubled.iloc[0]
         place = ", ".join(f"{words(name)} {plain(row[name])}" for name in names)
-        expected = "one row: choose rows (--where), or add a column in which these rows differ"
+        expected = "one row: choose rows with --where, or add the column in which they differ"
         refuse(f"several rows at {place}", expected)

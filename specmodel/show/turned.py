@@ -32,7 +32,7 @@ def turned_answer(
 
     Components and arguments in `judged`, such as a target, are refused: they need one.
     """
-    refuse_given(judged, judged, "an acceptance with it")
+    refuse_given(judged, judged, "acceptance too, such as a rate")
     if components:
         _ = case_of(prediction).known_acceptance  # refuses
     case, decision = case_of(prediction), None

@@ -18,7 +18,7 @@ VIEWS = {
     "verdict": ("verdict", "whether it pays, by batch size"),
     "lengths": ("points:lengths", "the speedup of each draft length"),
     "peak": ("points:peak", "at which batch sizes it pays, and where most"),
-    "terms": ("terms", "what takes how much from target efficiency and speedup"),
+    "terms": ("terms", "how much each cost reduces target efficiency and speedup"),
     "break-even": ("points:break_even", "the acceptance that is needed"),
     "tasks": ("points:tasks", "the best draft length by kind of task, such as code and chat"),
     "plain": ("points:plain", "decoding without a draft: TPOT, throughput, memory"),
@@ -72,6 +72,6 @@ def answer(room: str, shown: object, **how: Any) -> Answer:
 def case(prediction: Prediction) -> Case:
     """Return the question that a prediction answers; an InputError if it was made without one."""
     if prediction.case is None:
-        expected = "one of specmodel.predict or decode, which knows what was asked"
+        expected = "a prediction from specmodel.predict or specmodel.decode"
         raise InputError("prediction", "of a deployment", expected)
     return prediction.case

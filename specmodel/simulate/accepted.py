@@ -103,7 +103,7 @@ def survival(acceptance: Acceptance, longest: int) -> FloatArray:
     if acceptance.acceptance_by_position is not None:
         rates = np.asarray(acceptance.acceptance_by_position, dtype=float)
         if longest > rates.shape[-1]:
-            expected = f"at most {rates.shape[-1]}, the positions with a known acceptance"
+            expected = f"at most {rates.shape[-1]}, the number of positions with known acceptance"
             raise InputError("draft_length", longest, expected)
     for k in range(1, longest + 1):
         own = np.full(k, float(acceptance.rate())) if rates is None else rates

@@ -167,12 +167,12 @@ class DrawnBlock(Struct, frozen=True, kw_only=True, eq=False):
     def __post_init__(self) -> None:
         begins, times = first_context(self.trace, self.times), self.times
         if begins.min() < 0:
-            expected = f"at least the context of the first times, {times.context_length:g}"
+            expected = f"at least {times.context_length:g}, the context of the first step times"
             given = int(begins.min() + (times.context_length or 0))
             raise InputError("prompt_tokens", given, expected)
         farthest = int((begins + self.trace.output_tokens).max())
         if times.later and farthest >= len(times.later) * times.context_step:
-            expected = f"times of {farthest} tokens more context than those of the first"
+            expected = f"step times up to {farthest} tokens beyond the first context"
             raise InputError("times", f"{len(times.later)} rows", expected)
 
     def states(self, policy: LearningPolicy, servers: int) -> Any:

@@ -212,7 +212,7 @@ def search(try_rate: Callable[[float], Load], attainment: float, start: float) -
                 return place
         if low is None:
             return None
-        expected = "stricter targets: all rates tried, up to this one, meet them"
+        expected = "stricter targets, as all rates up to this one meet them"
         raise InputError("request_rate", float(f"{tried[place].rate:.3g}"), expected)
 
     def capacity(place: int | None) -> Capacity:

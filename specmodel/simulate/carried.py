@@ -64,7 +64,7 @@ def largest_rates(
             for load in found.loads
         ]
     if not any(row["capacity"] for row in rows):
-        expected = "a smaller share: at no rate do so many requests meet the targets"
+        expected = "a smaller share, as no rate lets so many requests meet the targets"
         raise InputError("attainment", trial.targets.attainment, expected)
     for row in rows if for_rate is not None else ():
         count = math.ceil(for_rate / row["capacity"]) if row["capacity"] else None
@@ -211,7 +211,7 @@ def check_alone(trial: Trial, policies: Sequence[str], assumed: Collection[str] 
 
     best = min(policies, key=lambda policy: (bool(missed(policy)), *found[policy].values()))
     for name, time in missed(best).items():
-        expected = f"at least {format_si(time, 's')}, what a request alone takes with {best}"
+        expected = f"at least {format_si(time, 's')}, the time of a single request with {best}"
         typed = None if f"{name}_target" in assumed else f"{targets[name]:g} s"
         raise InputError(f"{name}_target", typed, expected)
 

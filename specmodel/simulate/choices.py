@@ -144,10 +144,10 @@ def check_choice(choice: Choice, times: ReplayTimes) -> None:
     """Refuse a policy that cannot be made or asks for too long a draft, before any replay."""
     longest = times.max_draft_length
     if choice.name == VERIFICATION:
-        expected = "a policy for single requests: this one needs a batch, see specmodel load"
+        expected = "a policy for single requests; simulate this one with specmodel load"
         raise InputError("policy", choice.name, expected)
     if choice.draft_length is not None and choice.draft_length > longest:
-        expected = f"at most {longest}, the longest draft considered (max_draft_length)"
+        expected = f"at most {longest}, the longest draft length to consider (max_draft_length)"
         raise InputError("policy", choice.name, expected)
     if choice.learns:
         policy_maker(choice, times.asked_time, 0)(0)
@@ -195,7 +195,7 @@ def _given(policy: object) -> Choice:
     title = getattr(function, "__name__", type(function).__name__)
     name = ":".join([title, *(f"{key}={value}" for key, value in bound.items())])
     if name in (*_WITHOUT_SETTINGS, *KNOWN):
-        raise InputError("policy", policy, f"another name than {name}, which is taken")
+        raise InputError("policy", policy, f"another name than {name}, which is already used")
     return _learner(name, policy, {})
 
 
@@ -227,13 +227,13 @@ def _imported(
         expected = f" and has {words[0]} ({type(error).__name__}: {error})"
         if isinstance(error, ModuleNotFoundError) and error.name == module.split(".")[0]:
             expected = f", or {known} ({error})"
-        expected = f"a module that can be imported from here{expected}"
+        expected = f"a module in this folder that can be imported{expected}"
         raise InputError("policy", policy, expected) from None
     finally:
         for path in added:
             sys.path.remove(path)
     if not callable(factory) or inspect.isbuiltin(factory):
-        raise InputError("policy", policy, "a class or function, no built-in or value")
+        raise InputError("policy", policy, "a class or function of your own")
     settings = _settings(policy, words[1:])
     if inspect.isclass(factory):
         check_methods(factory, factory.__name__, policy)
@@ -250,15 +250,15 @@ def _settings(
         if not has_value or not name.isidentifier():
             raise InputError("policy", policy, "settings as name=value, after colons")
         if known is not None and name not in known:
-            raise InputError("policy", policy, f"a setting of this policy: {nearest(name, known)}")
+            raise InputError("policy", policy, f"a setting such as {nearest(name, known)}")
         if name in settings:
-            raise InputError("policy", policy, f"{name} once")
+            raise InputError("policy", policy, f"the setting {name} once")
         try:
             settings[name] = json.loads(text)
         except ValueError:
             settings[name] = text
         except RecursionError:
-            expected = "settings of plain values, or JSON that is not so deep"
+            expected = "settings with plain values, or less deeply nested JSON"
             raise InputError("policy", policy, expected) from None
     return settings
 

@@ -80,9 +80,9 @@ def compared(
     """
     options = given(arguments, arguments)
     if not options.pop("for_load", False):
-        refuse_given(options, ["prefill"], "`for_load` with it")
+        refuse_given(options, ["prefill"], "`for_load` too")
         if "tpot_target" not in options:
-            refuse_given(options, ["gpu_hour_price"], "`tpot_target` with it")
+            refuse_given(options, ["gpu_hour_price"], "`tpot_target` too")
         return alternatives(options, manner)
     from specmodel.simulate.carried import carried_by
     from specmodel.simulate.load_question import OF_LOADS, trial_of

@@ -35,7 +35,7 @@ class DisaggregatedPrefill(Struct, frozen=True, kw_only=True):
         hardware = self.deployment.hardware
         carrier = hardware.network or hardware.link
         if carrier is None:
-            expected = "together: the GPU has no link to others"
+            expected = "together, as the GPU has no link to others"
             raise InputError("prefill", f"disaggregated:{self.servers}", expected)
         kept = MemoryUse(self.deployment, requests.prompt_tokens, 1).bytes_per_request
         return kept / carrier.peak_bytes_per_s
@@ -49,7 +49,7 @@ class DisaggregatedPrefill(Struct, frozen=True, kw_only=True):
         those before it.
         """
         if requests.users:
-            expected = "together, or rates in place of users"
+            expected = "together, or request rates instead of users"
             raise InputError("prefill", f"disaggregated:{self.servers}", expected)
         left, seen = (requests.prompt_tokens - cached).astype(float), cached.astype(float)
         takes = np.zeros(requests.count)

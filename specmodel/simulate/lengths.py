@@ -49,7 +49,7 @@ def lengths_asked(
         )
         return typed, {}
     if not isinstance(name, str | Path) or not Path(name).suffix:
-        refuse_given(asked, OF_FILES, "a file of recorded requests with it")
+        refuse_given(asked, OF_FILES, "a file of recorded requests too")
         if isinstance(name, Lengths | Requests):
             return name, {}
         if name and name not in WORKLOADS:
@@ -72,7 +72,7 @@ def lengths_asked(
         return law, told
     if found.cached_tokens is not None:
         alone = ("prefix_hit_rate", "shared_prefix")
-        refuse_given(asked, alone, "none, as hash_ids of the file tell what is cached")
+        refuse_given(asked, alone, "none, as hash_ids of the file show what is cached")
         told["prefix_hit_rate"] = "all leading blocks (hash_ids) that came before"
     taken = [found.reading]
     if not is_drawn and given(asked, ("arrivals", "requests")):

@@ -79,7 +79,7 @@ def check_fits(limits: Limits, max_draft_length: int, requests: Requests) -> Non
     longest = requests.longest + max_draft_length + 1 + limits.reserved_tokens
     if blocks_for(limits, longest) > limits.blocks:
         held = max(limits.blocks - limits.fixed_blocks, 0) * limits.block_size
-        expected = "more GPUs, fewer bytes or shorter requests: not one request fits"
+        expected = "more GPUs, smaller dtypes or shorter requests, as no request fits"
         if held:
-            expected = f"requests of at most {held} tokens with their draft, which is what fits"
+            expected = f"at most {held} tokens for a request with its draft, which fit in memory"
         raise InputError("memory", f"{longest} tokens of the longest request", expected)

@@ -45,7 +45,7 @@ from specmodel.simulate.trial import RUNS, Trial
 
 LIMITS = tuple(LimitArguments.__annotations__)
 OF_SEARCH = tuple(SearchArguments.__annotations__)
-FOR_LARGEST = "a target with it, and no rates or users, as it is for the largest rate"
+FOR_LARGEST = "a target and no rates or users, as only the search for the highest rate uses it"
 OF_DRAINS = tuple(DrainArguments.__annotations__)
 _OF_ARRIVALS = ("request_rate", "users", "arrivals", "requests", "tpot_target", "ttft_target")
 """What a drain does not take."""
@@ -162,7 +162,7 @@ def load_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Loade
     is_usual = "policy" not in options
     fields: dict[str, Any] = {"costs": costs, "targets": targets, "is_usual": is_usual}
     if "drain" in options:
-        expected = "none with `drain`, where all prompts arrive at once"
+        expected = "none with `drain`, where all prompts are submitted at the start"
         refuse_given(options, (*_OF_ARRIVALS, *OF_SEARCH), expected)
         study, fields["assumed"] = _study(options, case, policies)
         drain = drain_of(study, options["drain"], **given(options, OF_DRAINS))
@@ -172,7 +172,7 @@ def load_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Loade
             fields["assumed"] |= {"workload": ", ".join(taken)}
         fields["policies"] = usual_policies(drain) if is_usual else policies
         return Drained(study=drain.study, loads=[], trial=None, drain=drain, **fields)
-    refuse_given(options, OF_DRAINS, "`drain` with it")
+    refuse_given(options, OF_DRAINS, "`drain` too")
     trial, loads = None, list[Arrivals]()
     if not given(options, ("request_rate", "users")) and targets != (None, None):
         trial, fields["assumed"] = trial_of(case, options, policies)
@@ -194,7 +194,7 @@ def trial_of(
     """
     options = given(arguments, arguments)
     others = ("request_rate", "users", "drain", *OF_DRAINS)
-    refuse_given(options, others, "none, as the largest rate is searched")
+    refuse_given(options, others, "none, as the highest rate is searched")
     (ttft, tpot), notes = _targets(options), dict[str, Any]()
     if ttft is None and tpot is not None:
         ttft, notes["ttft_target"] = _TTFT, f"{_TTFT:g}s"
@@ -238,7 +238,7 @@ def _study(
     positions = case.deployment.target.max_positions
     lengths, notes = lengths_asked({**case.points, **options}, positions, is_drawn=is_drawn)
     if given(options, ("shared_prefix",)):
-        refuse_given(options, ("prefix_hit_rate",), "none beside `shared_prefix`")
+        refuse_given(options, ("prefix_hit_rate",), "none with `shared_prefix`")
     study = Study(
         deployment=case.deployment,
         acceptance=acceptance,
@@ -265,7 +265,7 @@ def _policies(options: Mapping[str, Any], case: Case) -> list[str]:
         typed = f"none,fixed:{min(longest, _USUAL)},schedule"
     policies = [name.strip() for name in (typed.split(",") if isinstance(typed, str) else typed)]
     if len({*policies}) < len(policies):
-        raise InputError("policy", typed, "policies, each once")
+        raise InputError("policy", typed, "each policy once")
     return policies
 
 
@@ -315,10 +315,10 @@ def _arrivals(options: Mapping[str, Any], lengths: Lengths | Requests) -> list[A
     elif isinstance(lengths, Requests):
         rates = [lengths.rate]
         if not 0 < rates[0] <= 1e6:
-            expected = "requests that come at several times, or `request_rate` beside it"
+            expected = "requests with different arrival times, or `request_rate` too"
             raise InputError("workload", str(options["workload"]), expected)
     else:
-        expected = "requests a second, such as 1,2,4, or `users`, or for the largest `tpot_target`"
+        expected = "requests per second such as 1,2,4, or `users`, or a `tpot_target`"
         raise InputError("request_rate", None, expected)
     check("request_rate", rates, above=0, maximum=1e6)
     return [Arrivals(request_rate=float(rate), **law) for rate in rates]

@@ -118,7 +118,7 @@ def read_requests(
     falls, order = np.flatnonzero(np.diff(times) < 0), np.argsort(times, kind="stable")
     if len(falls) and not form.is_by_end:
         row = int(falls[0]) + 1
-        expected = f"times that never fall, as in row {row} after {times[row - 1]:g} s"
+        expected = f"times that never fall; row {row} follows {times[row - 1]:g} s"
         raise InputError(f"{_ARGUMENT}.{form.time}", float(times[row]), expected)
     if len(falls):
         notes.append(Note("sorted_by_arrival", {"name": form.name}))
@@ -180,7 +180,7 @@ def _of_lines(lines: Iterator[Any], names: list[str]) -> Iterator[list[Any]]:
         if names[-1] == _CACHED:
             blocks = row[-1]
             if not isinstance(blocks, list) or not all(isinstance(b, int | str) for b in blocks):
-                raise InputError(f"{_ARGUMENT}.{_CACHED}", blocks, "a list of numbers of blocks")
+                raise InputError(f"{_ARGUMENT}.{_CACHED}", blocks, "a list of block numbers")
             new = (place for place, block in enumerate(blocks) if block not in seen)
             row[-2:] = len(blocks), next(new, len(blocks))
             seen.update(blocks)
@@ -203,7 +203,7 @@ def _from_result(path: Path) -> tuple[pd.DataFrame, _Format]:
         raise InputError(_ARGUMENT, str(path), expected) from None
     names = [*found] if isinstance(found, dict) else []
     if "input_lens" in names and "start_times" not in names:
-        expected = "start_times too, which vLLM since 0.15 writes with --save-detailed"
+        expected = "start_times too, which vLLM 0.15 or newer writes with --save-detailed"
         raise InputError(f"{_ARGUMENT}.start_times", None, expected)
     form = _format_of(names)
     try:
@@ -274,7 +274,7 @@ def _block_of(prompts: FloatArray, counts: FloatArray, usual: int) -> int:
     if shares.max() < _AGREEING:
         some = zip(counts[:3, 0], prompts[:3], strict=True)
         value = ", ".join(f"{count} for {prompt:g} tokens" for count, prompt in some)
-        expected = "blocks of one size, or `hash_block`, the tokens of one"
+        expected = "blocks of one size, or `hash_block`, the tokens of a block"
         raise InputError(f"{_ARGUMENT}.{_CACHED}", value, expected)
     return int(sizes[shares.argmax()])
 

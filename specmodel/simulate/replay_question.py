@@ -232,17 +232,17 @@ def _timed(asked: Mapping[str, Any], where: Where, source: Source) -> dict[str, 
     path = asked.get("step_times")
     if path is not None:
         for name in given(asked, (*NAMES, "num_gpus", "changes", *own, "fixed_context")):
-            raise InputError("step_times", path, f"no `{name}` with it: the times are given")
+            raise InputError("step_times", path, f"no `{name}`, as the times are given")
         times = read_replay_times(path)
         longest = _longest(asked, min(times.max_draft_length, source.max_draft_length))
         said = {"heading": f"Times of {Path(path).name}", "assumed": {}, "warnings": []}
         return said | {"times": times.up_to(longest), "deployment": None}
     for name in ("target", *([] if where.manner.is_drafting else ["drafter"]), "hardware"):
         if name not in asked:
-            raise InputError(name, None, "a name or path, or `step_times` in place of all three")
+            raise InputError(name, None, "a name or path, or `step_times` instead of all three")
     deployment, assumed = deployed(where, (1, HELD[1]))
     if deployment.drafter.is_lookup:
-        refuse_given(asked, ["drafter_upkeep"], "a model or head as drafter with it")
+        refuse_given(asked, ["drafter_upkeep"], "a model or head as the drafter")
         del own["drafter_upkeep"]
         assumed.pop("proposal_rate", None)
     longest = _longest(asked, source.max_draft_length, deployment.drafter.block_size)
@@ -276,6 +276,6 @@ def _longest(asked: Mapping[str, Any], known: int, block: int | None = None) -> 
     if longest is None:
         return min(LONGEST_REPLAYED, known)
     if not 1 <= longest <= known:
-        expected = f"from 1 to {known}, the longest with acceptance and a step time"
+        expected = f"from 1 to {known}, the longest draft with an acceptance and a step time"
         raise InputError("max_draft_length", longest, expected)
     return int(longest)

@@ -132,7 +132,7 @@ def _check_workers(workers: int, policies: Sequence[Choice]) -> None:
     try:
         pickle.dumps(policies if workers > 1 else None)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        expected = f"1, as not all policies can be handed to other processes ({error})"
+        expected = f"1, as a policy cannot be sent to other processes ({error})"
         raise InputError("workers", workers, expected) from None
 
 
@@ -196,7 +196,7 @@ def timeline(
     """
     choice = choose(policy).kept_by(policy_state)
     if choice.name in HINDSIGHT:
-        raise InputError("policy", choice.name, "a policy that an engine may have, such as fixed:3")
+        raise InputError("policy", choice.name, "a policy without hindsight, such as fixed:3")
     times = times.up_to(source.max_draft_length)
     check_choice(choice, times)
     blocks = make_blocks(source, times, variation or Variation(), seed)

@@ -181,8 +181,8 @@ def prepare(
     """
     positions = deployment.target.max_positions
     if 0 < positions < requests.longest:
-        expected = f"prompts and outputs of at most {positions} tokens together,"
-        expected += " the model's context"
+        expected = f"prompt and output of at most {positions} tokens together,"
+        expected += " the model's context length"
         raise InputError("lengths", requests.longest, expected)
     limits = limits_for(deployment, scheduler, max_draft_length, requests)
     check_fits(limits, max_draft_length, requests)

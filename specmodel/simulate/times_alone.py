@@ -172,7 +172,7 @@ def replay_times(
     check("max_draft_length", max_draft_length, minimum=1, maximum=LONGEST_DRAFT, whole=True)
     check("context_length", context_length, minimum=0, maximum=1e9)
     if deployment.tree_width > 1:
-        raise InputError("tree_width", deployment.tree_width, "1, a chain: replays walk no trees")
+        raise InputError("tree_width", deployment.tree_width, "1 (a chain); replays have no trees")
     check("growth", growth, minimum=0, maximum=1e9)
     deployment = replace(deployment, drafter=replace(deployment.drafter, proposal_rate=1.0))
     at = partial(_times_at, deployment, max_draft_length, upkeep=upkeep)

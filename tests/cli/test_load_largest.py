@@ -89,4 +89,4 @@ def test_bad_input_is_one_line(refuse, command, fragments):
 
 def test_the_usual_target_that_bursts_miss_is_asked_for(refuse):
     line = f"load {WHERE} --tpot-target 30ms --arrivals gamma:20 --policy none --max-running 2"
-    refuse(line, "--ttft-target: none given; expected at least ", "a request alone takes")
+    refuse(line, "--ttft-target: none given; expected at least ", "the time of a single request")

@@ -58,7 +58,7 @@ def test_what_is_drawn_from_a_recording_is_told(document, refuse, tmp_path):
     assert drawn["workload"].endswith("from the file, times in ms and blocks of 512 tokens")
     assert replayed["workload"] == "times in ms and blocks of 512 tokens"
     assert "prompts of 900 tokens (spread 0.00)" in fitted["workload"]
-    told = "none, as hash_ids of the file tell what is cached"
+    told = "none, as hash_ids of the file show what is cached"
     refuse(f"{line} --workload {file} --shared-prefix 9", told)
 
 
@@ -103,7 +103,7 @@ def test_a_recording_without_a_rate_takes_one(others, document, refuse, tmp_path
     file = tmp_path / "one.csv"
     file.write_text(f"arrival_time,prompt_tokens,output_tokens\n5,90,9\n{others}")
     line = f"load qwen3-30b-a3b h100 --policy none --workload {file}"
-    refuse(line, "--workload: got", "come at several times, or --request-rate")
+    refuse(line, "--workload: got", "different arrival times, or --request-rate")
     assert document(f"{line} --request-rate 1")["rows"][0]["is_steady"]
 
 

@@ -74,9 +74,9 @@ def test_keys_that_change_nothing_are_passed_over_and_named(said):
     one, other = (said("qwen3-30b-a3b h100", config) for config in (plain, plain | more))
     assert one["rows"] == other["rows"]
     names = other["assumptions"].pop("names")
-    kernels, _, nothing = names.partition(": other kernels may run than those taken here; ")
+    kernels, _, nothing = names.partition(": other kernels may run than those that are modelled; ")
     assert kernels.replace("--speculative-config ", "") == "attention_backend, moe_backend"
-    assert nothing == "--speculative-config prefill_token_shift: changes nothing here"
+    assert nothing == "--speculative-config prefill_token_shift: has no effect on the prediction"
     assert one["assumptions"] == other["assumptions"]
 
 

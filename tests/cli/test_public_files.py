@@ -54,7 +54,7 @@ def test_the_last_total_of_atom_counts_and_fit_engine_says_what_it_lacks(
     found = document(f"acceptance {path}")
     assert (found["engine"], found["num_lines"], found["draft_length"]) == ("ATOM", 1, length)
     assert found["tokens_per_step"] == pytest.approx(tokens, abs=0.005)
-    told = f"this one has acceptance only: specmodel acceptance {path}\n"
+    told = f"to read its acceptance, run specmodel acceptance {path}\n"
     refuse(f"fit engine {path} {WHERE}", told)
 
 
@@ -76,7 +76,7 @@ def test_golden_lengths_are_rates_for_all_lengths(kind, text, document, refuse):
     rows = document(f"acceptance {path}")["rows"]
     assert rows[-1]["tokens_per_step"] == longest
     assert rows[-1]["by_rates"] == pytest.approx(longest, rel=0.01)
-    refuse(f"fit engine {path} {WHERE}", "this one has acceptance only")
+    refuse(f"fit engine {path} {WHERE}", "to read its acceptance")
 
 
 @cases(
@@ -101,7 +101,7 @@ def test_acceptance_reads_what_a_file_tells_of_drafts(name, tokens, length, docu
     *("inferencex_mi355x.json", "inferencex_b200.json", "batched_bench.md", "sweep_bench.md"),
 )
 def test_acceptance_says_that_plain_runs_have_none(name, refuse):
-    refuse(f"acceptance {FILES / name}", "expected a run that counts drafts")
+    refuse(f"acceptance {FILES / name}", "expected a run with counts of drafts")
 
 
 BOX = """
@@ -180,10 +180,10 @@ def test_a_row_that_drafts_says_what_is_assumed_and_what_it_lacks(run):
 
 @cases(
     "typed told",
-    ("--tensor-parallel 8", "--tensor-parallel: got 8; expected 1, on which the server"),
-    ("--hardware 4xb300", "--hardware: got '4 GPUs'; expected 8, on which"),
-    ("--hardware h200", "--hardware: got 'h200_sxm'; expected b300, on which"),
-    ("--target gpt-oss-120b", "expected a benchmark of gpt-oss-120b, or target deepseek-v4-pro"),
+    ("--tensor-parallel 8", "--tensor-parallel: got 8; expected 1, as in these files"),
+    ("--hardware 4xb300", "--hardware: got '4 GPUs'; expected 8, as in"),
+    ("--hardware h200", "--hardware: got 'h200_sxm'; expected b300, as in"),
+    ("--target gpt-oss-120b", "a benchmark of gpt-oss-120b, or deepseek-v4-pro as the target"),
     ("--engine ideal", "--engine: got 'ideal'"),
 )
 def test_what_is_typed_must_be_what_the_row_tells(typed, told, refuse):
@@ -193,7 +193,7 @@ def test_what_is_typed_must_be_what_the_row_tells(typed, told, refuse):
 def test_an_engine_that_does_not_ship_is_named(refuse):
     where = "--target gpt-oss-120b --hardware 8xmi355x"
     told = (
-        "--engine: got 'atom'; expected --engine with a profile that ships",
+        "--engine: got 'atom'; expected a shipped profile as --engine",
         "specmodel list engines",
     )
     refuse(f"fit engine {FILES / 'inferencex_mi355x.json'} {where}", *told)

@@ -54,7 +54,7 @@ def test_what_does_not_fit_is_marked_and_said_last(ended):
     status, out, err = ended(alone)
     assert (status, as_frame(out)["fits"].tolist()) == (0, [False])
     said = "specmodel: warning: {} points do not fit in memory: column fits says which\n"
-    none = said.format("1 of 1").replace("which", "which{}; --tensor-parallel takes more GPUs")
+    none = said.format("1 of 1").replace("which", "which{}; use more GPUs with --tensor-parallel")
     assert err == none.format("")
     assert ended(f"{alone} --columns speedup")[2] == none.format(", with fits in --columns")
     several = f"{where} --tensor-parallel 8 --graph-limit 16000 --context-length 1,9000"

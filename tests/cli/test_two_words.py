@@ -240,7 +240,7 @@ def test_a_folder_without_a_slash_and_standard_input_are_read(document, tmp_path
 def test_a_folder_without_a_configuration_is_one_line(refuse, tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path)
-    refuse("predict mine h200", "a config.json in this folder, which has none")
+    refuse("predict mine h200", "a folder with a config.json")
 
 
 @pytest.mark.parametrize("content", ["", "not: json", "[]"])
@@ -319,7 +319,8 @@ def test_a_list_for_one_thing_names_the_command_that_takes_lists(refuse):
     for words in ("h200 --weight-dtype fp8,nvfp4", "h100,h200", "h100,h200 --view peak"):
         told = refuse(f"predict qwen3-30b-a3b {words}")
         assert told.endswith("(lists: specmodel compare)\n")
-    assert "lists: specmodel compare" not in refuse("compare qwen3-30b-a3b h100,h100", "each once")
+    refused = refuse("compare qwen3-30b-a3b h100,h100", "each alternative once")
+    assert "lists: specmodel compare" not in refused
 
 
 def test_a_list_of_what_if_is_compared_each_as_predict_has_it(rows, refuse):
@@ -330,7 +331,7 @@ def test_a_list_of_what_if_is_compared_each_as_predict_has_it(rows, refuse):
         length = f"--draft-length {row['best_draft_length']}"
         (alone,) = rows(f"predict {words} {setting}={value} {length}")
         assert row["speedup"] == pytest.approx(alone["speedup"], rel=1e-9)
-    refuse(f"compare {words} {setting}=2,2", "alternatives, each once")
+    refuse(f"compare {words} {setting}=2,2", "each alternative once")
 
 
 def test_acceptance_by_task_moves_the_best_speedup(run, rows):

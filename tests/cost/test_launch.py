@@ -55,12 +55,12 @@ def test_flags_mean_arguments(line, told):
     ("--enable-lora", "adapters are not counted"),
     ("--enable-eplb", "copies of busy experts are not modelled"),
     ("--all2all-backend naive", "other kernels may run"),
-    ("--port 80 --trust-remote-code", "--port, --trust-remote-code: changes nothing here"),
-    ("--max-num-seqs 64", "changes nothing here"),
-    ("--not-there 7", "not known here, and not read"),
-    ("--pipeline-parallel-size 1", "changes nothing here"),
+    ("--port 80 --trust-remote-code", "--port, --trust-remote-code: has no effect"),
+    ("--max-num-seqs 64", "has no effect on the prediction"),
+    ("--not-there 7", "unknown to specmodel, and ignored"),
+    ("--pipeline-parallel-size 1", "has no effect on the prediction"),
     ("--speculative-config.rejection_sample_method block --spec-method mtp", "give the acceptance"),
-    ("--compilation-config.cudagraph_mode NONE", "longer than told"),
+    ("--compilation-config.cudagraph_mode NONE", "slower than predicted"),
 )
 def test_other_flags_are_told(flags, note):
     _, notes = said(f"vllm serve x/y {flags}")
@@ -69,19 +69,19 @@ def test_other_flags_are_told(flags, note):
 
 @one_case(
     "line told",
-    ("vllm serve x/y --pipeline-parallel-size 4", "a round through all stages"),
+    ("vllm serve x/y --pipeline-parallel-size 4", "passes through all stages"),
     ("vllm serve x/y -pp 2", "0.71x at 1 request and 0.88x at 8"),
-    ("sglang serve --model x/y --pp-size 2", "pipelines are not modelled"),
-    ("trtllm-serve x/y --pp_size 2", "pipelines are not modelled"),
+    ("sglang serve --model x/y --pp-size 2", "does not model pipelines"),
+    ("trtllm-serve x/y --pp_size 2", "does not model pipelines"),
     ("vllm serve x/y --cpu-offload-gb 20", "many times too fast"),
-    ("llama-server -m x --spec-draft-p-min 0.6", "gain too little"),
-    ("llama-server -m x -nkvo", "too fast"),
-    ("llama-server -m x --spec-default", "ngram-mod, which is not modelled"),
-    ("vllm serve x/y --tensor-paralel-size 8", "--tensor-parallel-size, or none such"),
+    ("llama-server -m x --spec-draft-p-min 0.6", "too small a gain"),
+    ("llama-server -m x -nkvo", "does not model a KV cache on the host"),
+    ("llama-server -m x --spec-default", "ngram-mod, which specmodel does not model"),
+    ("vllm serve x/y --tensor-paralel-size 8", "--tensor-parallel-size, if you mean that"),
     ("vllm serve x/y -tp $TP", "a whole number, at least 1"),
     (f"{SGLANG} --speculative-adaptive", "load --policy sglang"),
     ("sglang serve --model x --tp 8 --attn-dp-size 3", "a divisor of the 8 GPUs"),
-    ("sglang serve --model x --speculative-num-steps 3", "--speculative-algorithm with it"),
+    ("sglang serve --model x --speculative-num-steps 3", "--speculative-algorithm too"),
 )
 def test_what_is_not_modelled_is_refused_with_what_the_answer_would_miss(line, told):
     with pytest.raises(InputError, match=r"got .*; expected") as refused:

@@ -158,6 +158,6 @@ def test_a_prediction_takes_it_and_tells_its_source():
     assert longer.tokens_per_step > predict(**asked, draft_length=8, batch_size=8).tokens_per_step
     assert "the last rate measured is assumed" in longer.assumptions["acceptance"]
     asked |= point
-    refused("^acceptance: got '0.7'; .*is an acceptance_rate", predict, **asked, acceptance="0.7")
+    refused("^acceptance: got '0.7'; .*use acceptance_rate", predict, **asked, acceptance="0.7")
     asked |= {"target": "mixtral-8x7b", "acceptance": "preset"}
     refused("^acceptance: got 'preset'; .*for Mixtral-8x7B with mtp", predict, **asked)

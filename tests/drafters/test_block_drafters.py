@@ -213,14 +213,16 @@ def test_a_draft_beyond_the_block_is_refused_in_one_line(name, most):
 
 @pytest.mark.parametrize("name", ["dflash", "dspark", "p-eagle"])
 def test_a_tree_is_refused_in_one_line(name):
-    message = r"^verify_tokens: got 12; .*a chain: .* drafts no trees"
+    message = r"^verify_tokens: got 12; .*a chain.*, as .* drafts no trees"
     refused(message, deployed(name).drafter.check_draft, np.array(7.0), 12)
-    refused(r"^tree_width: got 4; expected 1, .* drafts no trees", deployed, name, tree_width=4)
+    refused(
+        r"^tree_width: got 4; expected 1 .*, as .* drafts no trees", deployed, name, tree_width=4
+    )
 
 
 def test_drafters_that_cannot_be_are_refused():
-    refused("^block_size: got 1; .*some token is drafted", dflash_drafter, QWEN, block_size=1)
-    refused("^drafter: got 'pard'; .*no PARD model for Qwen3-30B", load_drafter, "pard", QWEN)
+    refused("^block_size: got 1; .*to draft a token", dflash_drafter, QWEN, block_size=1)
+    refused("^drafter: got 'pard'; .*config.json .*none for Qwen3-30B", load_drafter, "pard", QWEN)
     refused("^drafter: got 'DSpark head, for a target", deployed, dspark_drafter(V4))
     refused("^ffn_size: got 8; expected none", dspark_drafter, V4, ffn_size=8)
     for name in ("dspark:", "dspark:0", "dspark:x", "dspark:2000", "eagle3:3"):

@@ -266,8 +266,8 @@ def test_a_result_that_cannot_be_says_so_in_one_line(file, result, message):
     ("content", "message"),
     [
         (b"", "not empty"),
-        (PLAIN.read_bytes()[:400], r"line 1: .*not cut off"),
-        (SGLANG.read_bytes()[:-200], r"line 2: .*not cut off"),
+        (PLAIN.read_bytes()[:400], r"line 1: .*complete, well-formed JSON"),
+        (SGLANG.read_bytes()[:-200], r"line 2: .*complete, well-formed JSON"),
         (b'{"a": ' * 100_000, "line 1: "),
         (b'{"model_id": "\xff"}', "UTF-8"),
         (b"\x89PNG\r\n\x1a\n\xff,1", "well-formed CSV"),
@@ -333,7 +333,7 @@ def test_a_benchmark_of_another_model_is_refused():
         check_model([replace(run, model=model)], target)
     other, told = (
         replace(run, model="openai/gpt-oss-120b"),
-        r"a\.json model: got .*target gpt-oss-120b",
+        r"a\.json model: got .*gpt-oss-120b as the target",
     )
     refused(told, check_model, [other], "gpt-oss-20b")
 

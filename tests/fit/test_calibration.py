@@ -31,8 +31,8 @@ def test_every_fitted_profile_has_all_kinds_and_one_default() -> None:
 
 IMPOSSIBLE = [
     ([[1.0, 0.0]], "2 rows of 2 numbers"),
-    ([[-1.0, 0.0], [0.0, 1.0]], "variances"),
-    ([[1.0, 2.0], [2.0, 1.0]], "covariances that they allow"),
+    ([[-1.0, 0.0], [0.0, 1.0]], "semi-definite"),
+    ([[1.0, 2.0], [2.0, 1.0]], "a positive semi-definite matrix"),
     ([[1.0, 0.5], [0.1, 1.0]], "a symmetric matrix"),
     ([[1e15, 0.0], [0.0, 1.0]], "numbers up to 10000"),
 ]
@@ -44,7 +44,7 @@ def test_an_impossible_covariance_is_refused(covariance, expected: str) -> None:
     changes = {"varied": ["launch_time", "memory_efficiency"], "covariance": covariance}
     refused(rf"^stack\.covariance: got .*{expected}", gemm.with_changes, "stack", changes)
     twice = {"varied": ["launch_time", "launch_time"], "covariance": np.eye(2).tolist()}
-    refused(r"^stack\.varied: got .*each once of launch_time", gemm.with_changes, "stack", twice)
+    refused(r"^stack\.varied: got .*names from .*each once", gemm.with_changes, "stack", twice)
     overheads = {"fit.varied": ["draft_kernel_time", "reject_time"], "fit.covariance": covariance}
     engine = load_engine("vllm-moesd-2025")
     refused(

@@ -243,7 +243,7 @@ def test_no_fit_to_a_published_host_is_doubted() -> None:
     [
         ("specbundle", 2.0, {}, "of its kernels alone", True),
         ("specbundle", 1.0, {"hardware": "a100_sxm_80gb"}, " 0.63 times the", True),
-        ("vllm-32628m", 0.2, {}, "times what is predicted", False),
+        ("vllm-32628m", 0.2, {}, "times as long as predicted", False),
     ],
 )
 def test_what_no_known_host_takes_is_doubted(
@@ -384,7 +384,7 @@ def test_other_units_are_refused(measured: float) -> None:
 
 def test_an_engine_without_a_fit_has_nowhere_to_start() -> None:
     for told, runs, engine in (
-        ("engine: got 'ideal'; expected a profile with a host", [row("ideal", 1, 3)], "ideal"),
+        ("engine: got 'ideal'; expected a profile with host times", [row("ideal", 1, 3)], "ideal"),
         ("runs: got '0 runs'", [], "vllm"),
     ):
         refused(told, update_engine, runs, load_engine(engine), date="2026-11-22")

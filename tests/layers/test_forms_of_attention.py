@@ -96,5 +96,5 @@ def test_what_layers_read_must_be_kept_by_another(other):
     if not other:
         assert llama.with_changes("target", changes).num_layers == 2
         return
-    expected = r"has_own_cache: got False; expected true in a layer"
+    expected = r"has_own_cache: got False; expected true in one layer"
     refused(expected, llama.with_changes, "target", changes)

@@ -18,7 +18,7 @@ H200 = load_hardware("h200_sxm")
 @pytest.mark.parametrize("stack", ["vllm", "typical", "datasheet"])
 def test_a_kind_that_the_table_has_not_is_refused_in_one_line(stack):
     kernels = choose_kernels(H200, stack)
-    expected = r"^kind: got 'lattention'; expected a kind of kernels with a row in \S+\.toml, .*"
+    expected = r"^kind: got 'lattention'; expected a kind of kernels from \S+\.toml, .*"
     for look_up in (kernels.parameters, kernels.arithmetic):
         refused(expected + "latent_attention", look_up, "lattention", "bf16", "bf16")
     work = PassWork({"part": Work(flop=1e9, kernels=1, kind="lattention")}, np.zeros(()))
@@ -36,7 +36,7 @@ def with_row(monkeypatch, **fields):
 
 def test_a_kind_without_fit_and_fallback_is_refused_in_one_line(monkeypatch):
     kind = with_row(monkeypatch)
-    expected = r"^kind: got 'made_up_attention'; expected one that {} has a fit of: "
+    expected = r"^kind: got 'made_up_attention'; expected a kind that is fitted for {}: "
     expected += r"give it a fallback in specmodel/core/layers/data/kinds\.toml, or fit it$"
     for stack in ("vllm", "typical"):
         look_up = choose_kernels(H200, stack).parameters

@@ -59,7 +59,7 @@ def test_what_is_pasted_predicts_each_length(text, tmp_path, run, document, rows
 
 @cases(
     "text expected",
-    ("a: {1: 0.9}", "got '1: 0.9'; expected tokens per step from 1 to the draft length"),
+    ("a: {1: 0.9}", "got '1: 0.9'; expected tokens per step that rise with the draft length"),
     ("a: {2: 3.1}", "got '2: 3.1'; expected tokens"),
     ("a: {1: 1.9, 2: 2.8, 3: 1.5}", "a: got '3: 1.5'; expected tokens"),
     ("model: a\nmethod: eagle3\n", "lengths by number drafted"),

@@ -87,8 +87,8 @@ def test_the_beginning_of_a_row_is_cut_off(tmp_path):
     ("rows.csv", lambda rows: rows + b"p,g,1.5,copy" + b",1" * 33 + b"\n", "line 3 is damaged"),
     ("rows.csv", lambda rows: rows + b"p,g,1,copy,,,,,nan" + b"," * 28 + b"\n", "line 3 is"),
     ("rows.csv", lambda rows: rows + b"\xff\xfe\n", "UTF-8"),
-    ("rows.json", lambda told: told + b"]", "provenance as calibrate writes it"),
-    ("rows.json", None, "its provenance rows.json beside it"),
+    ("rows.json", lambda told: told + b"]", "the description that calibrate writes"),
+    ("rows.json", None, "its description rows.json too"),
 )
 def test_a_damaged_file_is_named_and_kept(tmp_path, name, damage, expected):
     path, damaged = tmp_path / "rows.csv", tmp_path / name
@@ -248,8 +248,8 @@ def test_a_component_that_is_none_is_named(calibrate, capsys):
 @cases(
     "failing status told",
     ("copy launch", 0, "Warning: 2 points were skipped (boom), such as copy-1048576, launch-0."),
-    ("gemm", 2, "got 'no gemm that was timed'; expected products"),
-    ("copy launch experts gemm attention elementwise", 2, "--again gemm times them anew"),
+    ("gemm", 2, "got 'no timed gemm'; expected timed matrix products"),
+    ("copy launch experts gemm attention elementwise", 2, "run again with --again gemm"),
 )
 def test_parts_fail(calibrate, monkeypatch, capsys, failing, status, told):
     class Failing(FakeBench):
@@ -294,7 +294,7 @@ def test_alone_it_takes_the_device_that_is_there_and_is_known_as_mine(
     monkeypatch.setattr("specmodel.calibrate.measure.kernels.device.found_kind", lambda: "cpu")
     asked = ["predict", "olmoe-1b-7b", "mine"]
     assert main(asked) == 2
-    assert f"once a calibration has written {tmp_path}/specmodel/mine" in capsys.readouterr().err
+    assert f"specmodel calibrate writes {tmp_path}/specmodel/mine" in capsys.readouterr().err
     assert main(["calibrate", "--dry-run"]) == 0
     assert not list(tmp_path.iterdir())
     assert main(["calibrate", "--tiny"]) == 0

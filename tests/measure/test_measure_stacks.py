@@ -210,7 +210,7 @@ def test_a_profile_of_an_engine_is_taken_by_itself(gpu, engines, tmp_path, capsy
     assert hardware.fitted["vllm-here"].version == "0.33.0"
     assert hardware.fitted["vllm"] == load_hardware("h200_sxm").fitted["vllm"]
     assert calibrate("--output", path) == 2  # torch's go into another file
-    assert f"expected rows of torch '{torch.__version__}', or another" in capsys.readouterr().err
+    assert f"rows are of another torch than '{torch.__version__}'" in capsys.readouterr().err
 
 
 def test_what_is_not_there_is_told_before_anything_is_imported(
@@ -224,7 +224,7 @@ def test_what_is_not_there_is_told_before_anything_is_imported(
     assert "marlin_gemm (vllm has it since 0.33, here is 0.28.1)" in told
     monkeypatch.delitem(VERSIONS, "vllm")
     assert calibrate(*dry) == 2
-    told = "--stack: got 'vllm'; expected an engine that is installed here (pip install vllm), or"
+    told = "--stack: got 'vllm'; expected an installed engine (pip install vllm), or"
     assert told in capsys.readouterr().err
 
 

@@ -86,7 +86,7 @@ def test_a_missing_column_is_named() -> None:
             assert f"rows of {kind}" in message
             assert f"columns {name} as well" in message
     mixed = planted("experts").assign(includes_router=[0, 1] * 20)
-    assert "one of them in all rows" in refusal(check_measurements, mixed)
+    assert "the same value in all rows" in refusal(check_measurements, mixed)
     referred = GEMM.assign(reference_latency=1.0)
     assert "columns point, group as well" in refusal(check_measurements, referred)
 
@@ -124,7 +124,7 @@ def test_a_dtype_of_weights_goes_with_one_of_activations() -> None:
     table = GEMM.assign(weight_dtype="fp8", activation_dtype=mixed)
     message = refusal(check_measurements, table)
     assert message.startswith("measurements.activation_dtype: got ['bf16', 'fp8'];")
-    assert "one dtype of activations for each weight_dtype; fp8" in message
+    assert "one dtype of activations for each weight_dtype, but fp8" in message
 
 
 @cases("column value", ("hardware", "b200"), ("stack", ""), ("version", "1.2.4"))

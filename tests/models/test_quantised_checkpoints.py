@@ -146,7 +146,7 @@ def read(own, beside, layers=LAYERS, **config):
     (CACHE, {"kv_cache_quant_algo": "NVFP4"}, "kv_dtype fp8'; expected fp4"),
 )
 def test_records_that_disagree_are_both_named(own, beside, match):
-    both = rf"target config\.json quantization_config: got '{match}, as hf_quant_config\.json"
+    both = rf"target config\.json quantization_config: got '{match}, as in hf_quant_config\.json"
     refused(both, read, OWN | own, NVFP4 | beside)
 
 

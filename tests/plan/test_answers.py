@@ -249,7 +249,7 @@ def test_states_take_most_where_many_sequences_write_them():
 @one_case(
     "batch_size draft_length message",
     ([[1, 2], [3, 5]], 3, "a prediction with batch_size along one axis"),
-    ([1, 64, 2], [1, 3, 5], "along another axis"),
+    ([1, 64, 2], [1, 3, 5], "along different axes"),
 )
 def test_sweet_spots_are_of_one_axis_of_batch_sizes(batch_size, draft_length, message):
     p = predict(**QWEN, batch_size=batch_size, draft_length=draft_length, acceptance=0.7)

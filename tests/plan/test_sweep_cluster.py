@@ -79,14 +79,14 @@ def test_a_closed_scheduler_is_told_and_keeps_the_parts(expected, tmp_path, caps
     kept = content(tmp_path / "x")
     assert 3 <= len(kept) < len(expected)
     assert kept.items() <= expected.items()
-    told = "a Dask scheduler that stays up, with workers that have specmodel"
+    told = "a reachable Dask scheduler, with workers that have specmodel"
     check_one_line(status, *capsys.readouterr(), ("error: --scheduler: got 'tcp://", told))
 
 
 def test_a_scheduler_without_workers(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "WORKER_TIMEOUT", 1)
     with start(0) as cluster, distributed.Client(cluster) as client:
-        message, plan = r"^scheduler: got .*stays up, with workers that", plan_sweep(AXES)
+        message, plan = r"^scheduler: got .*reachable .*, with workers that", plan_sweep(AXES)
         refused(message, sweep_to_file, plan, tmp_path / "one.csv", client=client)
     assert not list(tmp_path.iterdir())
 

@@ -152,7 +152,7 @@ def test_bad_columns_workers_and_sizes(monkeypatch):
     many = BASE | {"lookup_time": range(500), "proposal_rate": range(500)}
     refused(r"^deployments: got 250000; expected at most 100000", plan_sweep, many)
     huge = BASE | {"batch_size": range(1, 20_001), "context_length": range(10_000)}
-    refused(r"^num_points: got 800000000; .*20,000,000 in a table", sweep, huge)
+    refused(r"^num_points: got 800000000; .*20,000,000 in memory", sweep, huge)
     monkeypatch.setitem(sys.modules, "distributed", None)
     refused(r"^scheduler: got 'tcp://.*'\.\[dask\]'", sweep, BASE, client="tcp://127.0.0.1:8786")
 
@@ -284,7 +284,7 @@ def test_the_same_sweep_alone_goes_on_with_the_parts_that_lack(output, tmp_path,
         sweep_to_file(plan, path, progress=interrupt)
     (left,), kept = tmp_path.iterdir(), sum(done)
     before = snapshot(tmp_path)
-    refused("expected a folder for parts of this sweep.* overwrite", sweep_to_file, other, path)
+    refused("a folder with only parts of this sweep.* overwrite", sweep_to_file, other, path)
     assert snapshot(tmp_path) == before
     (left / ".specmodel-1f").write_text("cut off")
     done.clear()

@@ -56,8 +56,8 @@ def test_contexts_outside_those_measured_are_named():
 
 @one_case(
     "given expected",
-    ({32_768: 1.57, 2048: 2.87}, "rising contexts from 0 on, each with tokens from 1 to 4"),
-    ({-1: 2.87}, "rising contexts from 0 on"), ({2048: 0.9}, "tokens from 1 to 4"),
+    ({32_768: 1.57, 2048: 2.87}, "rising contexts from 0, each with tokens per step from 1 to 4"),
+    ({-1: 2.87}, "rising contexts from 0,"), ({2048: 0.9}, "tokens per step from 1 to 4"),
     ({}, "at least one number"), ("2048:2.87,32768", "such as 2048:3.2,32768:2.1"),
     ({2048: float("nan")}, "finite numbers"),
 )  # fmt: skip

@@ -283,8 +283,8 @@ NO_TABLES = [
     ("accepted_tokens,seed\n1,2\n", "seed: got .*expected only accepted_tokens"),
 ]
 BAD_TEXTS = [
-    (at(4), "line 2 accepted_tokens_at_4: got 4; expected a draft length below the longest, 4"),
-    (at(1, second=None), "line 3 accepted_tokens_at_1: got None; expected this key"),
+    (at(4), "line 2 accepted_tokens_at_4: got 4; expected a draft length below 4, the longest"),
+    (at(1, second=None), "line 3 accepted_tokens_at_1: got None; expected a value for this key"),
     (at(1, (1, 1, 1)), r"line 2 accepted_tokens_at_1\[1\]: got 1; expected at most proposed"),
     (at(1, (1,)), "line 2 accepted_tokens_at_1: got '1 positions'; expected 3 positions"),
     ("", " None; expected a header"),
@@ -295,13 +295,13 @@ BAD_TEXTS = [
     ('{"accepted_tokens": [1], "seed": 1}\n', "line 1 seed: got 1; expected only accepted"),
     (
         '{"accepted_tokens": [1], "proposed_tokens": [2]}\n[1]\n',
-        "line 2 proposed_tokens: got None; expected this key to be given",
+        "line 2 proposed_tokens: got None; expected a value for this key",
     ),
     (changed(schema="other"), "line 1: .*'other'"),
     (changed(max_draft_length=256), "line 1.max_draft_length: got 256; expected"),
-    (changed(num_requests=3), "got '2 requests'; expected num_requests = 3"),
-    (changed(seed=1), "line 1.seed: got 1; expected a known field"),
-    (second(proposed_tokens=None), "line 3 proposed_tokens: got None; expected this key"),
+    (changed(num_requests=3), "got '2 requests'; expected 3 requests"),
+    (changed(seed=1), "line 1.seed: got 1; expected a field like"),
+    (second(proposed_tokens=None), "line 3 proposed_tokens: got None; expected a value for this"),
     (second(accepted_tokens=[-1]), "line 3 accepted_tokens: got -1.0; expected whole numbers"),
     (second(proposed_tokens=[5]), "line 3 proposed_tokens: got 5.0; .*from 0 to 4"),
     (second(accepted_tokens=3), "line 3 accepted_tokens: got 3; expected a list"),
@@ -391,7 +391,7 @@ def with_second(**changes):
 
 BAD_TOKENS = [
     ("", "input: got '.*'; expected at least one request"),
-    (with_second(output_token_ids=[]), "line 2 output_token_ids: got 'no tokens'; .*to replay"),
+    (with_second(output_token_ids=[]), "line 2 output_token_ids: got 'no tokens'; .*at least one"),
     (with_second(output_token_ids="left out"), "line 2 output_token_ids: got None; .*this key"),
     (with_second(prompt_token_ids=[1, -1]), "line 2 prompt_token_ids: got -1.0; .*from 0"),
     (with_second(prompt_token_ids=[1, 2.5]), "line 2 prompt_token_ids: got 2.5; .*whole"),
@@ -433,5 +433,5 @@ def test_a_link_to_the_input_is_not_written(refuse, folder, tmp_path):
     (tmp_path / "hard.jsonl").hardlink_to(tmp_path / "in.jsonl")
     (tmp_path / "soft.jsonl").symlink_to(tmp_path / "in.jsonl")
     for name in ("hard.jsonl", "soft.jsonl"):
-        told = f"--output: got '{name}'; expected another file than in.jsonl"
+        told = f"--output: got '{name}'; expected another file than the input in.jsonl"
         refuse(f"trace ngram in.jsonl --output {name}", told)

@@ -116,14 +116,14 @@ def test_tighter_targets_and_larger_shares_carry_less():
 
 
 def test_targets_that_a_request_alone_misses_are_told_with_its_times():
-    with pytest.raises(InputError, match=r"tpot_target.*alone takes with fixed:3"):
+    with pytest.raises(InputError, match=r"tpot_target.*of a single request with fixed:3"):
         check_alone(trial(tpot=0.001), ["none", "fixed:3"])
     check_alone(trial(tpot=0.005), ["none", "fixed:3"])
     times = {name: trial().alone(name)[0] for name in ("none", "fixed:3")}
     between = Targets(ttft=sum(times.values()) / 2, tpot=1.0)
     assert times["none"] < between.ttft
     check_alone(trial(targets=between), [*times])  # one that misses does not refuse the other
-    with pytest.raises(InputError, match=r"ttft_target.*alone takes with fixed:3"):
+    with pytest.raises(InputError, match=r"ttft_target.*of a single request with fixed:3"):
         check_alone(trial(targets=between), ["fixed:3"])
 
 

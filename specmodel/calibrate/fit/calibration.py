@@ -53,7 +53,7 @@ def check_output(output: str | Path) -> Path:
         raise InputError("output", str(output), "a file in a folder that exists")
     rows = path.with_suffix(".csv")
     if path.exists() and not rows.exists():
-        expected = f"a new file, or one whose rows {rows.name} are beside it; this one is kept"
+        expected = f"a new file: {rows.name}, which belongs to this profile, is missing"
         raise InputError("output", str(output), expected)
     return rows
 
@@ -173,8 +173,8 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
     """Return a profile of a device without a data sheet, with the best measured rates as peaks."""
     timed = rows[rows["note"].isna()]
     if not (timed["component"] == "gemm").any():
-        expected = "products to take the peaks from; `again='gemm'` times them anew"
-        raise InputError("hardware", "no gemm that was timed", expected)
+        expected = "timed matrix products for the peaks: run again with `again='gemm'`"
+        raise InputError("hardware", "no timed gemm", expected)
     streamed, computed = _peaks(timed, info.dtype)
     source = f"measured: the fastest of the suite on {info.name}, torch {info.torch}"
     link = measured_link(rows)

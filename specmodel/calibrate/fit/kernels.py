@@ -202,7 +202,7 @@ def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
     """Return the fit of one kind and dtype, with its errors on the rows that judge it."""
     kind, hardware, fitted = problem.kind, problem.hardware, rows[rows["role"] == "fit"]
     if len(fitted) <= len(problem.bounds):
-        expected = f"more than {len(problem.bounds)}, one a parameter, with role 'fit'"
+        expected = f"more than {len(problem.bounds)} rows with role 'fit', one for each parameter"
         raise InputError("measurements", f"{len(fitted)} points of {kind}", expected)
     problem, result, parameters = _simplest(problem, fitted)
     if fitted["shape"].nunique() == 1:

@@ -225,7 +225,7 @@ def predict_measured(
     """
     device = str(table["hardware"].iloc[0])
     if device in list_hardware() and load_hardware(device).name != hardware.name:
-        raise InputError("measurements.hardware", device, f"a table of {hardware.name}")
+        raise InputError("measurements.hardware", device, f"a table measured on {hardware.name}")
     check_plausible(table, hardware)
     kernels = choose_kernels(hardware, stack, str(table["stack"].iloc[0]))
     parts = []
@@ -237,7 +237,7 @@ def predict_measured(
             case = _cases(kind, judged, hardware)
             parts.append(judged.assign(dtype=dtype, case=case, tokens=tokens))
     if not parts:
-        raise InputError("measurements", "no row to judge", "rows whose role is judge or fit")
+        raise InputError("measurements", "no row to judge", "rows with the role judge or fit")
     return pd.concat(parts, ignore_index=True)
 
 

@@ -165,7 +165,7 @@ def update_engine(
     if not rows:
         raise InputError("runs", "0 runs", "at least one plain and one speculative run")
     if not any(getattr(base, name) for name in runs.HOST_SECONDS):
-        raise InputError("engine", base.name, "a profile with a host, such as vllm or sglang")
+        raise InputError("engine", base.name, "a profile with host times, such as vllm or sglang")
     rows = [replace(row, deployment={**row.deployment, "engine": base}) for row in rows]
     steps, (names, prior) = runs.measured_steps(rows), _prior(base)
     found = _posterior(rows, steps, base, names, prior)
@@ -287,7 +287,7 @@ def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:
     """Refuse a run whose time is more than `MOST_APART` times off that of the fit."""
     for row, ratio in zip(rows, ratios.tolist(), strict=True):
         if not 1 / MOST_APART <= ratio <= MOST_APART:
-            expected = "milliseconds of this model on these GPUs; is it in another unit?"
+            expected = "milliseconds, measured with this model on these GPUs"
             value = f"{1 / ratio:.3g} times what the fit gives"
             raise InputError(f"{row.row} {row.quantity}", value, expected)
 
@@ -321,13 +321,13 @@ def _warnings(
     worst = int(np.abs(errors).argmax())
     if abs(errors[worst]) > MOST_MISSED:
         found = f"{names[worst]}: {errors[worst]:+.0%} off after the fit"
-        expected = f"{MOST_MISSED:.0%} at most, as other runs or what hosts can be contradict it"
+        expected = f"{MOST_MISSED:.0%} at most: it contradicts other runs or plausible hosts"
         is_slow = bool(errors[worst] < 0)
         yield FitWarning(found=found, expected=expected, is_slow=is_slow, is_refused=True)
     if unlike > MOST_UNLIKE:
         before = steps.predicted(base.overheads)
         ratios = np.where(is_time, steps.measured / before, before / steps.measured)
         low, high = (f"{ratio:.2f}" for ratio in (ratios.min(), ratios.max()))
-        found = f"runs take {f'{low} to {high}' if low != high else low} times what is predicted"
+        found = f"runs take {f'{low} to {high}' if low != high else low} times as long as predicted"
         is_slow = float(np.log(ratios).mean()) > 0
         yield FitWarning(found=found, expected="about 1", is_slow=is_slow, is_refused=False)

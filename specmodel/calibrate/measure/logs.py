@@ -148,7 +148,7 @@ def _logged(
     lengths = sorted(key[1] for key in sums if key[0] == "length")
     if len(lengths) > 1:
         told = f"drafts of {', '.join(map(str, lengths))} positions"
-        raise InputError(where, told, "lines of one draft length")
+        raise InputError(where, told, "lines with one draft length")
     if not (weight := sums["weight"]):
         raise InputError(where, "lines without a draft", "lines of steps that drafted")
     longest, tokens = next(iter(lengths), None), sums["tokens"] / weight
@@ -160,7 +160,7 @@ def _logged(
     if mean and abs(whole - mean) <= _WHOLE * mean and (proposals or 1) > 1 - _WHOLE:
         longest, mean = whole, float(whole)
     if not 1 <= tokens <= 1 + (longest or MAX_DRAFT_LENGTH) or max(reached, default=0) > 1:
-        expected = "tokens per step from 1 to the draft length + 1, accepted shares of at most 1"
+        expected = "tokens per step from 1 to draft length + 1, and accepted shares of at most 1"
         raise InputError(where, round(tokens, 4), expected)
     if longest and (mean or 1) > (1 + _WHOLE) * longest:
         _refuse(where, f"{longest} positions", f"{mean:.4g} drafted a step")
@@ -302,22 +302,22 @@ def _shares(told: dict[str, list[float]], where: str) -> tuple[float, ...]:
         return tuple(shares_reached(told["histogram"]))
     at = {int(name[8:]): values[0] for name, values in told.items() if name.startswith("position")}
     if at and sorted(at) != [*range(first := min(min(at), 1), first + len(at))]:
-        raise InputError(where, f"rates at {', '.join(map(str, at))}", "those of all positions")
+        raise InputError(where, f"rates at {', '.join(map(str, at))}", "rates at all positions")
     percent = 100 if max(at.values(), default=0) > 1 else 1
     return tuple(told.get("reached", ())) or tuple(at[i] / percent for i in sorted(at))
 
 
 def _refuse(where: str, one: str, other: str) -> NoReturn:
     """Refuse figures that contradict each other."""
-    raise InputError(where, f"{one}, but {other}", "figures of one run, none left out")
+    raise InputError(where, f"{one}, but {other}", "the complete figures of one run")
 
 
 def _refuse_fraction(accepted: float, drafted: float, where: str) -> None:
     """Refuse a fraction of the drafted tokens alone, and name the options that take it."""
     if drafted and accepted <= drafted:
         fraction = f"{accepted / drafted:.4g}"
-        expected = "the number of drafts or a mean length as well; for it alone, predict has"
-        expected += f" `accepted_fraction={fraction}` with `measured_draft_length`"
+        expected = "the number of drafts or a mean length too. Or give predict"
+        expected += f" `accepted_fraction={fraction}` and `measured_draft_length`"
         raise InputError(where, f"an accepted fraction of {fraction} alone", expected)
 
 
@@ -363,7 +363,7 @@ def _lengths(table: dict[int, float], where: str) -> dict[int, float]:
     least = 1.0
     for length, tokens in sorted(table.items()):
         if not least <= tokens <= length + 1:
-            expected = "tokens per step from 1 to the draft length + 1, which rise with it"
+            expected = "tokens per step that rise with the draft length, from 1 to draft length + 1"
             raise InputError(where, f"{length}: {tokens:g}", expected)
         least = max(least, _LEAST_KEPT * tokens)
     return dict(sorted(table.items()))

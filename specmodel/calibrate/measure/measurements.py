@@ -89,11 +89,11 @@ def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
     for name in ("hardware", "stack", "version"):
         values = sorted(map(str, table[name].unique()))
         if len(values) > 1:
-            raise InputError(f"measurements.{name}", values, "one device and stack a table")
+            raise InputError(f"measurements.{name}", values, "one device and one stack in a table")
     need_known(table, "component", COLUMNS, also=OTHERS)
     count = int(table.duplicated().sum())
     if count:
-        expected = "each measurement once; repeats of a point differ in latency"
+        expected = "each measurement once; repeats must differ in latency"
         raise InputError("measurements", f"{count} rows twice", expected)
     timed = table[table["note"].isna()] if "note" in table else table
     table = timed[~timed["component"].isin(OTHERS)]
@@ -173,9 +173,9 @@ def _check_rows(part: pd.DataFrame) -> None:
         over = part[part[few] > part[many]] if few in part and many in part else part.head(0)
         if len(over):
             culprit = float(over[few].iloc[0])
-            raise InputError(f"{ARGUMENT}.{few}", culprit, f"at most {many} of the same row")
+            raise InputError(f"{ARGUMENT}.{few}", culprit, f"at most {many} in the same row")
     if "includes_router" in part and part["includes_router"].nunique() > 1:
-        raise InputError(f"{ARGUMENT}.includes_router", "0 and 1", "one of them in all rows")
+        raise InputError(f"{ARGUMENT}.includes_router", "0 and 1", "the same value in all rows")
 
 
 def _medians_of_repeats(part: pd.DataFrame, key: list[str]) -> pd.DataFrame:
@@ -203,10 +203,10 @@ def _check_dtypes(kind: str, part: pd.DataFrame) -> None:
             except InputError as error:
                 raise InputError(f"{ARGUMENT}.{name}", dtype, error.expected) from None
             if dtype != known:
-                raise InputError(f"{ARGUMENT}.{name}", dtype, f"{known}, as it is called here")
+                raise InputError(f"{ARGUMENT}.{name}", dtype, f"{known}, its name in specmodel")
     stored = STORED[kind]
     for dtype, rows in part.groupby(_fitted_as(kind, part)):
         activations = sorted(rows["activation_dtype"].unique())
         if len(activations) > 1:
-            expected = f"one dtype of activations for each {stored}; {dtype!s} has several"
+            expected = f"one dtype of activations for each {stored}, but {dtype!s} has several"
             raise InputError(f"{ARGUMENT}.activation_dtype", activations, expected)

@@ -132,7 +132,7 @@ def scraped_acceptance(
         ran.append(gauges[RUNNING])
         emitted = gauges[EMITTED] - gauges[FIRST] - emitted
         if name_later != name:
-            raise InputError("model_name", name_later, f"{name}, as earlier")
+            raise InputError("model_name", name_later, f"{name}, as in the earlier scrape")
         counts = _growth(counts, counts_later)
     totals: Counter[str] = Counter()
     for (_, counter), count in counts.items():
@@ -182,7 +182,7 @@ def _read_scrape(
             models[model_name][series] = value
     if not models:
         is_vllm = any(name.startswith("vllm:") for name, _, _ in found)
-        reason = "there are none, so speculation may be off" if is_vllm else "it is no vLLM scrape"
+        reason = "none found: speculation may be off" if is_vllm else "this is no vLLM scrape"
         raise InputError("scrape", str(path), f"counters vllm:spec_decode_* ({reason})")
     if model is None and len(models) > 1:
         raise InputError("model", None, f"one of {nearest('', models)}")
@@ -202,7 +202,7 @@ def _series(name: str, labels: dict[str, str]) -> tuple[str, tuple[str, str]]:
     if name == BY_POSITION:
         position = whole_of(others.pop("position", ""))
         if position is None:
-            raise InputError(name, labels, "a label position, which counts from 0")
+            raise InputError(name, labels, "a label position that counts from 0")
         name = _at(position)
     return model, (", ".join(f'{label}="{text}"' for label, text in others.items()), name)
 
@@ -218,7 +218,7 @@ def _check_complete(counts: Counts, where: str) -> None:
     needed = [DRAFTS, DRAFTED, ACCEPTED, *map(_at, range(max(positions.values(), default=1)))]
     for engine, counter in itertools.product(engines, needed):
         if (engine, counter) not in counts:
-            raise InputError(where, f"engine {engine}".strip(), f"its counter {counter} as well")
+            raise InputError(where, f"engine {engine}".strip(), f"the counter {counter} too")
         # beyond 2⁵³, a counter kept as a double no longer counts
         bounds = {"minimum": 0, "maximum": 2.0**53}
         check(f"{where} {counter}", counts[engine, counter], **bounds, whole=True)
@@ -243,12 +243,12 @@ def samples(text: str, where: str) -> Iterator[tuple[str, dict[str, str], float]
 def _growth(earlier: Counts, later: Counts) -> Counts:
     """Return the counts added between two scrapes of the same engines."""
     for engine, counter in sorted(earlier.keys() ^ later.keys()):
-        expected = "a series of both scrapes, which must have the same engines and positions"
+        expected = "the same engines and positions in both scrapes"
         raise InputError(counter, engine, expected)
     for key, then in earlier.items():
         if later[key] < then:
-            expected = f"at least {then:.0f}, as earlier: it went backwards, so the engine was"
-            expected += " restarted, or the scrapes are swapped"
+            expected = f"at least {then:.0f}, the earlier count: the engine was"
+            expected += " restarted, or the scrapes are in the wrong order"
             raise InputError(key[1], int(later[key]), expected)
     return {key: now - earlier[key] for key, now in later.items()}
 
@@ -257,15 +257,15 @@ def _check_consistent(drafts: int, drafted: int, accepted: int, reached: list[in
     """Refuse counters that no engine could have counted."""
     longest = len(reached)
     if drafts == 0:
-        raise InputError(DRAFTS, 0, "at least 1: no drafts yet, or none between the scrapes")
+        raise InputError(DRAFTS, 0, "at least 1 draft; wait for traffic, then scrape again")
     if not (1 - TORN) * drafts <= drafted <= (1 + TORN) * drafts * longest:
         raise InputError(DRAFTED, drafted, f"from 1 to {longest} for each of {drafts} drafts")
     if accepted > drafted:
-        raise InputError(ACCEPTED, accepted, f"at most {drafted}, as many as were drafted")
+        raise InputError(ACCEPTED, accepted, f"at most {drafted}, the number of drafted tokens")
     for position, (before, count) in enumerate(itertools.pairwise([drafts, *reached])):
         if count > (1 + TORN) * before:
-            expected = f"at most {before}, as at the position before or of drafts in all"
+            expected = f"at most {before}, the count of the previous position or of drafts"
             raise InputError(_at(position), count, expected)
     if abs(sum(reached) - accepted) > TORN * accepted:
-        expected = f"{accepted} over all positions, as many as {ACCEPTED}"
+        expected = f"the sum over positions to be {accepted}, as {ACCEPTED}"
         raise InputError(BY_POSITION, sum(reached), expected)

@@ -130,7 +130,7 @@ def typed_contexts(text: str) -> list[tuple[float, float]]:
         pairs = (pair.split(":") for pair in text.split(","))
         return [(float(context), float(tokens)) for context, tokens in pairs]
     except ValueError:
-        expected = "contexts with their tokens per step, such as 2048:3.2,32768:2.1"
+        expected = "pairs of context and tokens per step, such as 2048:3.2,32768:2.1"
         raise InputError(_BY_CONTEXT, text, expected) from None
 
 
@@ -180,9 +180,9 @@ def _checked_lengths(tokens_per_step: Numeric) -> FloatArray:
     """Check the tokens per step at draft lengths 1, 2, … and return them as an array [token]."""
     tokens = check("tokens_per_step", tokens_per_step, minimum=1)
     if tokens.ndim != 1 or not tokens.size:
-        raise InputError("tokens_per_step", tokens.tolist(), "a list, for 1, 2, ... drafted tokens")
+        raise InputError("tokens_per_step", tokens.tolist(), "a list, one for each draft length")
     if (tokens > np.arange(2, tokens.size + 2)).any():
-        raise InputError("tokens_per_step", tokens.tolist(), "at most the draft length + 1 each")
+        raise InputError("tokens_per_step", tokens.tolist(), "numbers of at most draft length + 1")
     return tokens
 
 
@@ -210,7 +210,7 @@ def expected_tokens_per_step_by_position(
     rates = check("acceptance_by_position", acceptance_by_position, minimum=0, maximum=1)
     most = rates.shape[-1] if rates.ndim else 0
     if rates.shape not in ((most,), (most, most)):
-        expected = "one list of rates, or one of as many for each draft length"
+        expected = "one list of rates, or one list of equal length for each draft length"
         raise InputError("acceptance_by_position", rates.tolist(), expected)
     gamma = speculation.check_draft_length(draft_length, whole=True)
     if gamma.max() > most:
@@ -298,7 +298,7 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     def __post_init__(self) -> None:
         if self.form not in _MEASURED and self.measured_draft_length is not None:
-            expected = f"none, as {self.form} holds at every draft length"
+            expected = f"none, as {self.form} is the same at every draft length"
             raise InputError("measured_draft_length", self.measured_draft_length, expected)
 
     @cached_property
@@ -363,7 +363,7 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         most = 1 + single("measured_draft_length", length, "one, of all contexts")
         is_table = pairs.shape[1:] == (2,) and (np.diff(pairs[:, 0]) > 0).all()
         if not is_table or (pairs < [0, 1]).any() or pairs[:, 1].max() > most:
-            expected = f"rising contexts from 0 on, each with tokens from 1 to {most:g}"
+            expected = f"rising contexts from 0, each with tokens per step from 1 to {most:g}"
             raise InputError(_BY_CONTEXT, pairs.tolist(), expected)
         return pairs
 
@@ -426,7 +426,7 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             rates = self.acceptance_by_position
             longest, most = float(np.max(draft_length)), self.max_draft_length
             if self.source and longest > most:
-                expected = f"at most {most:g}, the longest measured: {self.source}"
+                expected = f"at most {most:g}, the longest measured draft: {self.source}"
                 raise InputError("draft_length", f"{longest:g}", expected)
             return expected_tokens_per_step_by_position(rates, draft_length)
         return speculation.expected_tokens_per_step(self._rate, draft_length)
@@ -440,7 +440,7 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         if form == "tokens_per_step":
             return check(form, self.tokens_per_step, minimum=1), length
         if form == _BY_CONTEXT:
-            raise InputError("context_length", None, f"a context: {form} needs at_context first")
+            raise InputError("context_length", None, f"a context: call at_context first ({form})")
         if form == "accepted_fraction":
             fraction = check(form, self.accepted_fraction, minimum=0, maximum=1)
             return np.minimum(1 + fraction * length, length + 1), length

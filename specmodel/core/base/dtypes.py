@@ -98,7 +98,7 @@ def check_dtype(argument: str, dtype: object) -> str:
     ours = kernel_dtype(ours) if ours and is_of_activations else ours
     if ours in known:
         return ours
-    raise InputError(argument, dtype, f"one of {told}; of GGUF such as q8_0, q4_k_m, iq2_xxs")
+    raise InputError(argument, dtype, f"one of {told}; for GGUF such as q8_0, q4_k_m, iq2_xxs")
 
 
 def known_dtype(dtype: object) -> str | None:

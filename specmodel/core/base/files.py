@@ -94,7 +94,7 @@ def write_text(path: str | Path, text: str, argument: str = "output") -> None:
         content = text.encode()
     except UnicodeEncodeError as error:
         lost = error.object[error.start : error.end]
-        raise InputError(argument, lost, "names in UTF-8 in what is written") from None
+        raise InputError(argument, lost, "text that can be written in UTF-8") from None
     write_bytes(path, content, argument)
 
 

@@ -130,7 +130,7 @@ def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
     name = getattr(record, "name", "")
     is_line = not any(character < " " or "\x7f" <= character <= "\x9f" for character in name)
     if len(name) > MOST_CHARACTERS or not is_line:
-        expected = f"at most {MOST_CHARACTERS} characters, and no line breaks or the like"
+        expected = f"at most {MOST_CHARACTERS} characters without line breaks or control characters"
         raise InputError(_joined(argument, "name"), name, expected)
     return record
 
@@ -158,7 +158,7 @@ def find_file(name: str | Path, folder: Path, argument: str) -> Path:
     found = known_name(str(name), names, argument)
     if found is None:
         near = nearest(str(name), names)
-        own = f"a TOML of your own, as specmodel list {near.partition(',')[0]} prints one"
+        own = f"your own TOML file, in the form of specmodel list {near.partition(',')[0]}"
         raise InputError(argument, name, f"a known name such as {near}, or the path of {own}")
     return folder / f"{found}.toml"
 
@@ -300,12 +300,12 @@ def _wrong_keys(kind: Any, table: Mapping[str, Any], message: str, name: str) ->
     lacking = [field.name for field in fields(kind) if field.required and field.name not in table]
     if "unknown" not in message:
         if len(lacking) > 1:
-            return InputError(name, None, f"these fields to be given: {', '.join(lacking)}")
-        return InputError(_joined(name, lacking[0]), None, "this field to be given")
+            return InputError(name, None, f"the fields {', '.join(lacking)}")
+        return InputError(_joined(name, lacking[0]), None, "a value for this field")
     key = message.split("`")[1]
     known = [each for each in field_names(kind) if each not in kind.hidden]
-    also = f"; not given: {', '.join(lacking)}" if len(lacking) > 1 else ""
-    return InputError(_joined(name, key), table[key], f"a known field: {nearest(key, known)}{also}")
+    also = f"; missing: {', '.join(lacking)}" if len(lacking) > 1 else ""
+    return InputError(_joined(name, key), table[key], f"a field like {nearest(key, known)}{also}")
 
 
 def _joined(*names: object) -> str:

@@ -224,7 +224,7 @@ def _is_on(name: str, values: Mapping[str, Any]) -> bool:
 
 def _single(name: str, values: Mapping[str, Any]) -> Any:
     if np.ndim(np.asarray(values[name], dtype=object)):
-        raise InputError(name, values[name], "one number for the deployment")
+        raise InputError(name, values[name], "a single number, not a list")
     return values[name]
 
 
@@ -281,7 +281,7 @@ def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:
     is_any = lookup == {"proposal_rate": 1.0}  # each step has a draft, as of all other drafters
     if lookup and (drafter == NO_DRAFTER or not (drafter.is_lookup or is_any)):
         name, value = next(iter(lookup.items()))
-        raise InputError(name, value, "the drafter ngram or suffix with it")
+        raise InputError(name, value, "none, except with the drafter ngram or suffix")
     return replace(drafter, **lookup)
 
 
@@ -291,7 +291,7 @@ def _popularity(given: Mapping[str, Any], target: Architecture) -> dict[str, Any
     if popularity is None and exponent is None:
         return {}
     if popularity is not None and exponent is not None:
-        raise InputError("popularity", popularity, "one of popularity and popularity_exponent")
+        raise InputError("popularity", popularity, "popularity or popularity_exponent, not both")
     kinds = len({(own.num_experts, own.experts_per_token) for own in target.kinds_of_experts})
     if kinds != 1:
         name, has = POPULARITY[popularity is None], "several kinds of" if kinds else "no routed"

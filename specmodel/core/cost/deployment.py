@@ -209,7 +209,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         of_token = 4 * self.target.vocabulary_size / self.tensor_parallel
         most = int(self.hardware.memory.capacity_bytes / of_token)
         if limit and limit.sizes and limit.count > most:
-            expected = f"sizes up to {most}, as logits of more exceed the GPU's memory"
+            expected = f"sizes up to {most}, above which logits exceed the GPU's memory"
             raise InputError("graph_limit", limit.count, expected)
         return limit
 
@@ -317,7 +317,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def _check_drafter(self) -> None:
         self.drafter.check_target(self.target)
         if self.drafter.is_chain and self.tree_width > 1:
-            expected = f"1, a chain: the {self.drafter.name} drafts no trees"
+            expected = f"1 (a chain), as the {self.drafter.name} drafts no trees"
             raise InputError("tree_width", self.tree_width, expected)
         if self.drafter.is_lookup or self.drafter.is_head:
             return
@@ -326,7 +326,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             size, needed = model.vocabulary_size, self.target.vocabulary_size
             if size != needed:
                 value = f"{model.name}, vocabulary_size {size}"
-                expected = f"a model with the vocabulary_size {needed} of {self.target.name}"
+                expected = f"a model with the same vocabulary_size as {self.target.name}, {needed}"
                 raise InputError("drafter", value, expected)
         if (self.draft_tensor_parallel or 1) > self.tensor_parallel:
             expected = f"at most tensor_parallel = {self.tensor_parallel}"
@@ -336,7 +336,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         """Refuse experts on the host that the model has not, or of an engine that keeps none."""
         layers = self.host_expert_layers
         if layers and self.stack != LLAMA_CPP:
-            expected = f"the engine {LLAMA_CPP} with it, which alone keeps experts on the host"
+            expected = f"0, or the engine {LLAMA_CPP}: only it keeps experts on the host"
             raise InputError("host_expert_layers", layers, expected)
         if layers > self.target.expert_layers:
             expected = f"at most {self.target.expert_layers}, the layers with routed experts"
@@ -353,11 +353,11 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             if degree > 1 and gpu.link is None:
                 raise InputError(name, degree, f"1, as {gpu.name} has no link; {_LINKED}")
             if gpus > most and gpu.network is None:
-                expected = f"at most {most * degree // gpus}, as more need a network, which"
+                expected = f"at most {most * degree // gpus}, as more GPUs need a network, which"
                 raise InputError(name, degree, f"{expected} {gpu.name} lacks; {_LINKED}")
 
 
-_LINKED = "`link` names what joins boxes, such as `link=roce-200g`"
+_LINKED = "name a network, such as `link=roce-200g`"
 
 
 def state_slots_of(stack: str | None) -> Slots:

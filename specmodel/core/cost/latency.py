@@ -303,22 +303,22 @@ def drafting_pass(
 def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numeric) -> None:
     """Refuse trees where cache entries pool several tokens, or where states cannot branch."""
     model = None if deployment.states.takes_trees else deployment.recurrent_model
-    why = "recurrent layers of {} carry one state from token to token; of engines only SGLang"
-    why += " verifies branches of a tree on them"
+    why = "recurrent layers of {} carry one state from token to token. Only SGLang"
+    why += " can verify trees on them"
     if model is None:
         model = deployment.compressed_model
-        why = "entries of {} are made of tokens in a row, so that branches of a tree"
-        why += " cannot share one"
+        why = "a cache entry of {} combines consecutive tokens, so branches of a tree"
+        why += " cannot share it"
     if model is None:
         return
     is_tree = np.asarray(verify_tokens != gamma + 1)
     if is_tree.any():
         bad = np.broadcast_to(verify_tokens, is_tree.shape)[is_tree].item(0)
         bad = int(bad) if bad == int(bad) else bad
-        expected = f"draft_length + 1, a chain: {why.format(model.name)}"
+        expected = f"draft_length + 1 (a chain): {why.format(model.name)}"
         raise InputError("verify_tokens", bad, expected)
     if deployment.tree_width > 1:
-        expected = f"1, a chain: {why.format(model.name)}"
+        expected = f"1 (a chain): {why.format(model.name)}"
         raise InputError("tree_width", deployment.tree_width, expected)
 
 

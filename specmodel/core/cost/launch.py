@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from specmodel.core.base.dtypes import check_dtype
-from specmodel.core.base.errors import InputError
+from specmodel.core.base.errors import InputError, nearest
 from specmodel.core.base.naming import SETTABLE, is_id, is_local
 from specmodel.core.base.ranges import whole_of
 from specmodel.core.cost.deploying import BACKENDS
@@ -104,7 +104,7 @@ def _passed_over(name: str, flag: Flag, kinds: Mapping[str, str]) -> str:
         like &= like if inside else kinds.keys()
         if close := get_close_matches(name, like, n=1, cutoff=0.92 if inside else 0.85):
             spelt = close[0].rpartition(".")[2] if inside else f"--{close[0].replace('_', '-')}"
-            raise InputError(flag.typed, flag.value, f"{spelt}, or none such")
+            raise InputError(flag.typed, flag.value, f"{spelt}, if you mean that; else remove it")
     is_known = name.partition(".")[0] in kinds
     kernels = TABLE["kernels"]["told"] if _KERNELS.fullmatch(name) else TABLE["kernels"]["else"]
     return str(kernels if is_known else TABLE["kernels"]["unknown"])
@@ -154,7 +154,7 @@ def _lengths(engine: str, told: dict[str, Flag], drafter: str, notes: list[str])
         said["acceptance_by_position"] = f"cumulative:{','.join(map(str, listed))}"
     elif tokens:
         if not re.fullmatch(r"[1-9]\d*(\.\d*)?", str(tokens.value)):
-            raise InputError(tokens.typed, tokens.value, "tokens a step, at least 1")
+            raise InputError(tokens.typed, tokens.value, "tokens per step, at least 1")
         said |= {"tokens_per_step": float(tokens.value), "measured_draft_length": length or 1}
     below, table = told.pop("drafts_below", None), told.pop("lengths_by_batch", None)
     adaptive = told.pop("is_adaptive", None)
@@ -202,7 +202,7 @@ def _layout(engine: str, told: dict[str, Flag], notes: list[str]) -> dict[str, A
             raise InputError(copies.typed, copies.value, f"a divisor of the {width} GPUs")
         width //= each
     elif engine == "sglang" and data and each > 1:
-        notes.append(f"{data.typed} {data.value}: one of these servers beside each other is told")
+        notes.append(f"{data.typed} {data.value}: the answer is for one of these servers")
         each = 1
     said = {"tensor_parallel": width} if tensor or copies else {}
     said |= {"data_parallel": each} if data or copies else {}
@@ -250,7 +250,7 @@ def drafter_of(argument: str, method: str, model: str) -> str:
     if method.lower().replace("_", "-") in ("draft-model", "standalone") and model:
         return model
     if method and not kind:
-        expected = f"{', '.join(named_drafters())}, or draft-model with its model"
+        expected = f"{nearest(method, named_drafters())}, or draft-model with a model"
         raise InputError(argument, method, expected)
     if _named_in(name.rstrip("/").rpartition("/")[2]) == "mtp" and kind in ("eagle", "eagle3"):
         kind = "mtp"  # a module exported from its checkpoint, which SGLang runs as EAGLE
@@ -259,7 +259,7 @@ def drafter_of(argument: str, method: str, model: str) -> str:
         return model
     is_head = kind != "mtp" and not is_lookup(kind)
     if is_head and named in block_drafters() and kind != named:
-        raise InputError("model", model, f"a head of {method}, or the method {named}")
+        raise InputError("model", model, f"a head for {method}, or the method {named}")
     if is_head and "/" in model and is_local(model):
         return model
     return "eagle3" if (kind, named) == ("eagle", "eagle3") else kind or model

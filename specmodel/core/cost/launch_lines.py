@@ -146,7 +146,7 @@ def launch_line(argument: str, text: str) -> tuple[str, Flags]:
         with suppress(InputError):
             return launch_line(argument, inner)
     expected = "a command that starts vLLM, SGLang, TensorRT-LLM or llama.cpp, such as vllm serve"
-    raise InputError(argument, text, f"{expected} MODEL, or a file with it")
+    raise InputError(argument, text, f"{expected} MODEL, or a file with such a command")
 
 
 def _commands(text: str) -> Iterator[list[str]]:

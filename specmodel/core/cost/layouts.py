@@ -136,7 +136,7 @@ def _too_small(deployment: Deployment, held: tuple[int, int]) -> InputError:
     most = f"; at most {max(sizes)} of them can share it" if sizes else ""
     expected = (
         f"GPUs that hold {deployment.target.name}, its drafter and {requests} requests of"
-        f" {tokens:,} tokens: {format_si(needed, 'B')}, of which {gpu.name} takes"
-        f" {format_si(usable, 'B')}, so that {math.ceil(needed / usable)} would do{most}"
+        f" {tokens:,} tokens: {format_si(needed, 'B')}. One {gpu.name} has"
+        f" {format_si(usable, 'B')} usable; {math.ceil(needed / usable)} suffice{most}"
     )
     return InputError("hardware", gpu.name, expected)

@@ -110,7 +110,7 @@ def _check_plausible(deployment: Deployment) -> None:
         place, most = row["field"], float(row["largest"])
         value = attrgetter(place)(deployment)
         if value > most:
-            expected = f"at most {most:g}, the largest known; `force` allows more"
+            expected = f"at most {most:g}, the largest known value; `force` allows more"
             raise InputError(place, value, expected)
 
 
@@ -161,6 +161,6 @@ def _counted_degrees(deployment: Deployment, count: int, typed: Degrees) -> Degr
         data = count // tensor
     if data is None or tensor * data != count:
         degrees = ", ".join(f"{name} {value}" for name, value in typed.items())
-        expected = f"degrees whose product is {count}, as so many GPUs are named"
+        expected = f"degrees whose product is {count}, the number of GPUs"
         raise InputError(next(iter(typed)), degrees, expected)
     return {"data_parallel": data}

@@ -155,7 +155,7 @@ def what_ifs(changes: Mapping[str, object] | Sequence[str]) -> dict[str, object]
     for key, text in texts.items():
         record, has_field, _ = key.partition(".")
         if key not in naming.SETTABLE and (not has_field or record not in RECORDS):
-            expected = f"KEY=VALUE with a key that starts with {'., '.join(RECORDS)}., or is one of"
+            expected = f"KEY=VALUE. A key starts with {'., '.join(RECORDS)}., or is one of"
             raise InputError("changes", text, f"{expected} {', '.join(naming.SETTABLE)}")
     return values
 

@@ -73,7 +73,7 @@ def load_acceptance(
     head = published_head_of(name, kind) if preset == PRESET else _named(preset, kind)
     if head is not None:
         return head.acceptance(task_text(task))
-    expected = f"a rate of your own: none is published for {name} with {kind}; published are"
+    expected = f"your own rate, as none is published for {name} with {kind}. Published are"
     close = nearest(f"{name}-{kind}", list_acceptance())
     raise InputError("acceptance", preset, f"{expected} {close} (`list_acceptance()`)")
 
@@ -103,8 +103,8 @@ def _named(preset: str, kind: str) -> PublishedHead:
     found = next((known[word] for word in spellings(preset) if word in known), None)
     if found is None:
         close = nearest(preset, known)
-        expected = f"{PRESET} or a name such as {close}; a rate is an acceptance_rate"
+        expected = f"{PRESET} or a name such as {close}; for a rate, use `acceptance_rate`"
         raise InputError("acceptance", preset, expected)
     if found.drafter != published_as(kind):
-        raise InputError("acceptance", preset, f"one of {kind}, as the drafter is, or numbers")
+        raise InputError("acceptance", preset, f"acceptance of {kind}, or your own numbers")
     return found

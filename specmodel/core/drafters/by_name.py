@@ -91,7 +91,7 @@ def _named(name: str | Path) -> tuple[str | None, dict[str, int]]:
     if not colon or found is None:
         return found, {}
     if found not in (blocks := block_drafters()):
-        raise InputError("drafter", name, f"{found}: a block size is for {', '.join(blocks)}")
+        raise InputError("drafter", name, f"{found}; a block size is for {', '.join(blocks)}")
     block = whole_of(size)
     if not block or block > MAX_DRAFT_LENGTH:
         expected = f"a block of 1 to {MAX_DRAFT_LENGTH} tokens, such as {found}:8"

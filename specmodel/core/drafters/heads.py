@@ -55,7 +55,7 @@ def taken_attention(target: Architecture) -> ForHeads:
     """Return the `ForHeads` that draft heads prefer, of all mixers of the target."""
     forms = [form for mixer in target.mixers if (form := mixer.for_head)]
     if not forms:
-        expected = "a target with attention layers, which draft heads are built on"
+        expected = "a target with attention layers, which draft heads need"
         raise InputError("target", target.name, expected)
     return min(forms, key=attrgetter("place"))
 

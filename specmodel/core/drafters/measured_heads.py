@@ -173,7 +173,7 @@ class PublishedHead(Struct, frozen=True, dict=True):
     def _shift_of(self, task: str) -> float:
         """Return the shift of a kind of task; refuse it where heads do not tell it [-]."""
         if not self._is_trained:
-            expected = f"{' or '.join(self.tasks)}, as {self.name} is published of no other kind"
+            expected = f"{' or '.join(self.tasks)}: {self.name} is published for no other task"
             raise InputError("task", task, expected)
         return task_shifts()[task].shift
 

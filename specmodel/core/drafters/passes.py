@@ -339,15 +339,15 @@ class Drafter(Struct, frozen=True, kw_only=True, dict=True):
         longest = float(np.max(draft_length, initial=0))
         if self.block_size is not None and longest > self.block_size:
             value = int(longest) if longest == int(longest) else longest
-            expected = f"at most {self.block_size}, the block that the {self.name} drafts at once"
+            expected = f"at most {self.block_size}, the block size of the {self.name}"
             if "draft_block" in dict(self.assumed):
-                expected += "; a name takes another after a colon, such as dspark:16"
+                expected += "; to change it, name it after a colon, such as dspark:16"
             raise InputError("draft_length", value, expected)
         is_tree = np.asarray(verify_tokens != draft_length + 1)
         if self.is_chain and is_tree.any():
             bad = np.broadcast_to(verify_tokens, is_tree.shape)[is_tree].item(0)
             value = int(bad) if bad == int(bad) else bad
-            expected = f"draft_length + 1, a chain: the {self.name} drafts no trees"
+            expected = f"draft_length + 1 (a chain), as the {self.name} drafts no trees"
             raise InputError("verify_tokens", value, expected)
 
     def check_target(self, target: Architecture) -> None:
@@ -357,7 +357,7 @@ class Drafter(Struct, frozen=True, kw_only=True, dict=True):
         needed = target.hidden_size, target.vocabulary_size
         for name, own, other in zip(_SIZES, self.target_sizes, needed, strict=True):
             if own != other:
-                expected = f"a head for the {name} {other} of {target.name}"
+                expected = f"a head with the {name} of {target.name}, {other}"
                 raise InputError("drafter", f"{self.name}, for a target of {name} {own}", expected)
 
     def with_changes(self, argument: str, changes: Mapping[str, Any]) -> "Drafter":
@@ -366,6 +366,6 @@ class Drafter(Struct, frozen=True, kw_only=True, dict=True):
             return self
         if self.is_lookup:
             key, value = next(iter(changes.items()))
-            raise InputError(f"{argument}.{key}", value, "a drafter with an architecture")
+            raise InputError(f"{argument}.{key}", value, "a drafter with weights, such as eagle3")
         parts = ((model.with_changes(argument, changes), rule) for model, rule in self.parts)
         return replace(self, parts=tuple(parts))

@@ -92,7 +92,7 @@ class CompressedAttention(TokenMixer, frozen=True, kw_only=True, tag="compressed
         if self.rotary_dim > self.head_dim:
             raise InputError("rotary_dim", self.rotary_dim, f"at most head_dim = {self.head_dim}")
         if self.index_topk and not self.ratio:
-            expected = "0, as a layer with a window alone has no entries to select"
+            expected = "0, as a layer with only a window has no entries to select"
             raise InputError("index_topk", self.index_topk, expected)
         for name in ("index_num_heads", "index_head_dim"):
             if bool(getattr(self, name)) != bool(self.index_topk):

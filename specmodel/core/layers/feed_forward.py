@@ -172,7 +172,7 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         if not uncertain:
             return self._union(batch, routing, ONE)
         if len(uncertain) > 1:
-            expected = "1 in all groups of a pass but one: only one group may speculate by chance"
+            expected = "1 in all groups of a pass except one"
             raise InputError("speculating_chance", uncertain[1].speculating_chance, expected)
         chance = uncertain[0].speculating_chance
         plain = self._union(batch, routing, ZERO)

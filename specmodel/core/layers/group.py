@@ -75,7 +75,7 @@ class LayerGroup(Record, frozen=True, kw_only=True):
         for field, part in {**parts, "ffn_dtype": self.feed_forward}.items():
             dtype = getattr(self, field)
             if dtype and part is None:
-                raise InputError(field, dtype, "none, as these layers lack the part")
+                raise InputError(field, dtype, "none, as these layers do not have this part")
 
     @property
     def norms(self) -> int:

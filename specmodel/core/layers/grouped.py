@@ -110,7 +110,7 @@ class GroupedAttention(GroupedHeads, frozen=True, kw_only=True, tag="attention")
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.has_value_projection and self.value_size != self.head_dim:
-            expected = f"head_dim = {self.head_dim}, as values are keys without a matrix of theirs"
+            expected = f"head_dim = {self.head_dim}, as values are the keys and have no matrix"
             raise InputError("value_head_dim", self.value_head_dim, expected)
 
     @property

@@ -76,5 +76,5 @@ def kernel_kind(name: str) -> KernelKind:
         return KINDS[name]
     except KeyError:
         known = nearest(name, KINDS)
-        expected = f"a kind of kernels with a row in layers/data/kinds.toml, such as {known}"
+        expected = f"a kind of kernels from layers/data/kinds.toml, such as {known}"
         raise InputError("kind", name, expected) from None

@@ -319,7 +319,7 @@ class EngineProfile(Record, frozen=True, kw_only=True):
         """
         speed = float(check("host_speed", speed, minimum=_LEAST_FACTOR, maximum=_MOST_FACTOR))
         if not any(getattr(self, name) for name in ON_HOST):
-            expected = f"an engine with overheads, such as vllm, with it: {self.name} has none"
+            expected = f"an engine with host overheads, such as vllm; {self.name} has none"
             raise InputError("host_speed", speed, expected)
         engine = self.with_changes("engine", {"host_speed": speed})
         if engine.fit is None or "host_speed" not in engine.fit.varied:
@@ -351,13 +351,13 @@ class EngineProfile(Record, frozen=True, kw_only=True):
         They are in tokens or requests, as its `graphs` say, and rise.
         """
         if self.graphs is None:
-            expected = f"an engine whose CUDA graphs are known, such as vllm, with it: {self.name}"
+            expected = f"an engine with CUDA graphs, such as vllm; {self.name}"
             raise InputError("graph_limit", limit, f"{expected} has none")
         if isinstance(limit, int):
             return replace(self, graph_limit=limit, graph_sizes=())
         sizes = check("graph_limit", limit, minimum=1, maximum=LARGEST_GRAPH, whole=True)
         if sizes.ndim != 1 or not sizes.size or (np.diff(sizes) <= 0).any():
-            raise InputError("graph_limit", [*limit], "sizes that rise, such as 1,2,4,8, or one")
+            raise InputError("graph_limit", [*limit], "one size, or rising sizes such as 1,2,4,8")
         captured = tuple(int(size) for size in sizes)
         return replace(self, graph_limit=captured[-1], graph_sizes=captured)
 

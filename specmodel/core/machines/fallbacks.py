@@ -120,7 +120,7 @@ def choose_kernels(
         return stack_kernels(TYPICAL, load_typical())
     if stack not in hardware.fitted:
         known = ", ".join([*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack])
-        raise InputError("stack", stack, f"one of {known}, as fitted for {hardware.name}")
+        raise InputError("stack", stack, f"one of {known}, the kernel libraries of {hardware.name}")
     others = {name: fits for name, fits in hardware.fitted.items() if name != stack}
     is_gpu = hardware.kind == "gpu"  # no kernels of others are like those of a CPU
     return stack_kernels(stack, hardware.fitted[stack], others if is_gpu else None)

@@ -297,7 +297,7 @@ class HardwareProfile(Record, frozen=True, kw_only=True):
         for candidate in [dtype, *NEXT_WIDER.get(dtype, [])]:
             if candidate in self.dtype and candidate != passed_over:
                 return candidate
-        expected = f"a dtype {self.name} has a peak for: {', '.join(self.dtype)}"
+        expected = f"a dtype with a peak on {self.name}: {', '.join(self.dtype)}"
         raise InputError("activation_dtype", dtype, expected)
 
     def peak_flops_per_s(self, dtype: str) -> float:
@@ -375,5 +375,5 @@ def own_or_shipped(name: str | Path, argument: str = "hardware") -> str | Path:
         return name
     path = own_folder() / f"{name}.toml"
     if not path.exists():
-        raise InputError(argument, name, f"it once a calibration has written {path}")
+        raise InputError(argument, name, f"a calibrated profile: specmodel calibrate writes {path}")
     return path

@@ -58,7 +58,7 @@ def check_covariance(
     """
     size = len(varied)
     if not set(varied) <= set(known) or len(set(varied)) < size:
-        raise InputError(f"{table}varied", varied, f"each once of {', '.join(known)}")
+        raise InputError(f"{table}varied", varied, f"names from {', '.join(known)}, each once")
     if [len(row) for row in covariance] != [size] * size:
         raise InputError(f"{table}covariance", covariance, f"{size} rows of {size} numbers")
     matrix = np.array(covariance).reshape(size, size)
@@ -68,7 +68,7 @@ def check_covariance(
         expected = f"a symmetric matrix of numbers up to {_LARGEST_VARIANCE:g}"
         raise InputError(f"{table}covariance", covariance, expected)
     if size and np.linalg.eigvalsh(matrix).min() < -lost:
-        expected = "variances, and covariances that they allow"
+        expected = "a positive semi-definite matrix"
         raise InputError(f"{table}covariance", covariance, expected)
 
 
@@ -312,7 +312,7 @@ class Kernels(Struct, frozen=True, eq=False):
             return self.fits[place[0]][place[1]].parameters
         if kernel_kind(kind).follows and self.record:
             remedy = "give it a fallback in specmodel/core/layers/data/kinds.toml, or fit it"
-            raise InputError("kind", kind, f"one that {self.stack} has a fit of: {remedy}")
+            raise InputError("kind", kind, f"a kind that is fitted for {self.stack}: {remedy}")
         return DATA_SHEET
 
     def arithmetic(self, kind: str, stored: str, arithmetic: str) -> str:

@@ -161,11 +161,11 @@ class Architecture(Shape, frozen=True):
         for key, value in changes.items():
             if key == "num_layers":
                 if len(groups) > 1:
-                    expected = f"no change, as the layers of {self.name} are not all alike"
+                    expected = f"no change, as the layers of {self.name} differ"
                     raise InputError(f"{argument}.num_layers", value, expected)
                 groups[0]["count"] = value
             elif key not in known:
-                raise InputError(f"{argument}.{key}", value, f"a field: {nearest(key, known)}")
+                raise InputError(f"{argument}.{key}", value, f"a field like {nearest(key, known)}")
             for part in parts:
                 part.update({key: value} if key in part else {})
         return groups
@@ -241,7 +241,7 @@ class Architecture(Shape, frozen=True):
             if not mixer.cuts(n):
                 fitting = ", ".join(str(i) for i in range(1, _MOST_CUTS) if mixer.cuts(i))
                 kind = mixer.kind.replace("_", " ")
-                expected = f"a degree that cuts the {kind} of {self.name} evenly: {fitting}"
+                expected = f"a degree that divides the {kind} of {self.name} evenly: {fitting}"
                 raise InputError(f"{prefix}tensor_parallel", n, expected)
         c, token_cuts = layout.decode_context_parallel, self.token_cuts(n)
         if c not in token_cuts:
@@ -324,7 +324,7 @@ def load_architecture(
             path, argument, weight_dtype=weight_dtype, ignore_keys=ignore_keys
         )
     if ignore_keys:
-        raise InputError("ignore_keys", ignore_keys, f"none, as {name} is no config.json")
+        raise InputError("ignore_keys", ignore_keys, f"none, as {name} is not a config.json")
     own = records.load(Architecture, name, FOLDER, argument)
     return own.with_changes(argument, _stored(own, weight_dtype) if weight_dtype else {})
 

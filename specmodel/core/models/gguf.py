@@ -68,13 +68,13 @@ def _whole(path: Path, argument: str) -> Header:
     count = own.values.get("split.count", 1)
     first = f"-00001-of-{count:05}.gguf"
     if count > 1 and not path.name.endswith(first):
-        like = f"such as model{first}, with the others beside it"
+        like = f"such as model{first}, with the others in the same folder"
         raise InputError(argument, str(path), f"the first of its {count} parts, {like}")
     for number in range(2, count + 1):
         part = f"{path.name.removesuffix(first)}-{number:05}{first[6:]}"
         own.tensors.update(_read(path.with_name(part), argument).tensors)
     if not any(name.startswith("blk.0.") for name in own.tensors):
-        raise InputError(argument, str(path), "a GGUF with layers; this has a vocabulary or a head")
+        raise InputError(argument, str(path), "a model; this is only a vocabulary or a head")
     return own
 
 
@@ -84,7 +84,7 @@ def _read(path: Path, argument: str) -> Header:
     try:
         read = _reader(package)(path)
     except (OSError, ValueError, IndexError, KeyError, OverflowError) as error:
-        expected = f"a whole GGUF file; this is none, cut off, or too new ({error})"
+        expected = f"a complete GGUF file of a known version ({error})"
         raise InputError(argument, str(path), expected) from None
     values = {key: field.contents() for key, field in read.fields.items()}
     sizes = {t.name: (t.tensor_type.name, tuple(map(int, t.shape))) for t in read.tensors}
@@ -184,7 +184,7 @@ def _dtypes(header: Header, argument: str) -> dict[str, str | None]:
     usual = counts.most_common(1)[0][0]
     weights = known_dtype(usual) if is_of_experts or told is None else told
     if weights is None:
-        raise InputError(f"{argument} tensors", usual, "a type of weights that is known here")
+        raise InputError(f"{argument} tensors", usual, "a type of weights that specmodel knows")
     own = {name: known_dtype(tensors[name][0]) for name in (_EMBEDDING, _HEAD) if name in tensors}
     outer = {"embedding_dtype": own.get(_EMBEDDING) or weights, "head_dtype": own.get(_HEAD)}
     return outer | {"weight_dtype": weights, "expert_dtype": told if is_of_experts else None}

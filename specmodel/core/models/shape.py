@@ -67,13 +67,13 @@ class Shape(Record, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         selecting = {mixer.selects for mixer in self.mixers}
         if False in selecting and True not in selecting:
-            expected = "true in one layer at least, as nothing else selects what the others read"
+            expected = "true in at least one layer, which selects entries for the others"
             raise InputError("has_indexer", False, expected)
         if not self.reads_target_cache and not self.caches_read <= self.caches_kept:
-            expected = "true in a layer of the same heads and window, for the others to read"
+            expected = "true in one layer with the same heads and window, for others to read"
             raise InputError("has_own_cache", False, expected)
         if self.has_tied_embeddings and self.head_dtype not in (None, self.outer_dtype):
-            expected = f"{self.outer_dtype}, as the LM head is the embedding transposed"
+            expected = f"{self.outer_dtype}, as the LM head shares the embedding's weights"
             raise InputError("head_dtype", self.head_dtype, expected)
 
     def __hash__(self) -> int:

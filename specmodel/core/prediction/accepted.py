@@ -70,7 +70,7 @@ class Accepted(Struct, frozen=True, kw_only=True, eq=False):
         """
         if self.task is not None and not self.is_published:
             form = next(iter(self.form))
-            expected = f"none beside `{form}`, as only published acceptance has tasks"
+            expected = f"none with `{form}`, as only published acceptance depends on the task"
             raise InputError("task", self.task, expected)
         of = _of_form if self.form else _published
         found, spread = of(deployment, where, self), self.acceptance_spread
@@ -102,7 +102,7 @@ def given_form(given: Mapping[str, Any]) -> dict[str, Any]:
     typed = {name: given[name] for name in ACCEPTANCE if given.get(name) is not None}
     if len(typed) > 1:
         first, name = (*typed,)[:2]
-        expected = f"none beside `{first}`: one form of acceptance does"
+        expected = f"only one form of acceptance: `{first}` is given too"
         raise InputError(name, typed[name], expected)
     return typed
 
@@ -117,7 +117,7 @@ def _of_form(deployment: Deployment, where: Where, accepted: Accepted) -> Accept
         if value in TYPICAL:
             return _typical(deployment, value, accepted.tasks)
         if measured is not None:
-            expected = "none: leave it out, as published acceptance has its own draft lengths"
+            expected = "none, as published acceptance has its own draft lengths"
             raise InputError("measured_draft_length", measured, expected)
         task = accepted.tasks
         found = load_acceptance(deployment.target, deployment.drafter, value, task)
@@ -149,7 +149,7 @@ def _published(deployment: Deployment, where: Where, accepted: Accepted) -> Acce
         return None
     measured = accepted.measured_draft_length
     if measured is not None:
-        raise InputError("measured_draft_length", measured, "a form of acceptance with it")
+        raise InputError("measured_draft_length", measured, "acceptance too, such as a rate")
     return _continued(found, where, accepted)
 
 
@@ -177,7 +177,7 @@ def _typical(deployment: Deployment, name: str, task: str) -> Acceptance:
     kind = kind_of(deployment)
     found = typical_heads(kind, task)
     if found is None:
-        expected = f"a rate: fewer than two targets have published acceptance with {kind}"
+        expected = f"your own rate, as too few targets have published acceptance with {kind}"
         raise InputError("acceptance", name, expected)
     place = TYPICAL[name]
     source = f"{found.levels[place]} of {found.drafter} heads of {found.num_targets} targets"

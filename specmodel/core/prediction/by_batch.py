@@ -45,12 +45,12 @@ class ByBatch(Struct, frozen=True):
         for entry in map(list, sorted(found.ranges)):
             first, last, length = entry
             if first > last or length < 0:
-                expected = "a range that is not reversed, and no length below 0"
+                expected = "first batch size, last batch size and a draft length from 0"
                 raise InputError(argument, entry, expected)
             if first != 1 and before[1] == 0:
-                raise InputError(argument, entry, "ranges of which the first starts at 1")
+                raise InputError(argument, entry, "a first range that starts at 1")
             if first <= before[1]:
-                expected = f"no overlap: another range holds {first} too"
+                expected = f"ranges that do not overlap: another one contains {first} too"
                 raise InputError(argument, entry, expected)
             before = entry
         return found
@@ -102,7 +102,7 @@ def schedule_of(policy: str, words: Sequence[str], argument: str = "policy") -> 
     if policy.strip().partition(":")[0] == "below":
         numbers = [number for word in words if (number := whole_of(word))]
         if len(words) != 2 or len(numbers) != 2:
-            raise InputError(argument, policy, "below:B:K, K tokens up to B requests: below:64:3")
+            raise InputError(argument, policy, "below:B:K, such as below:64:3: 3 tokens up to 64")
         size, length = numbers
         return [[1, size, length], [size + 1, size + 1, 0]]
     try:

@@ -151,12 +151,12 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
             return self.acceptance
         if not self.deployment.has_drafter:
             alone = "for decoding without a drafter, use `decode()`"
-            raise InputError("drafter", "none", f"one that drafts: {alone}")
-        typical = "`acceptance='typical'` (the median head published), or " if self.heads else ""
-        told = f"{typical}a rate of yours, such as `acceptance_rate=0.7`"
+            raise InputError("drafter", "none", f"a drafter; {alone}")
+        typical = "`acceptance='typical'` (the median published head), or " if self.heads else ""
+        told = f"{typical}your own rate, such as `acceptance_rate=0.7`"
         drafter = self.where.named.get("drafter") or taken_drafter(self.deployment.target)[0]
         target = self.where.named["target"]
-        expected = f"{told}, as none is published of {target} with {drafter}"
+        expected = f"{told}, as none is published for {target} with {drafter}"
         raise InputError("acceptance", None, expected)
 
     def longest_draft(self, asked: int | None = None) -> int:
@@ -172,9 +172,9 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
             return min(LONGEST_SEARCHED, known, block or known)
         asked = _checked_longest(asked)
         if block is not None and asked > block:
-            raise InputError(_LONGEST, asked, f"at most {block}, which is drafted at once")
+            raise InputError(_LONGEST, asked, f"at most {block}, the drafter's block size")
         if asked > known:
-            expected = f"at most {known}, the positions that acceptance_by_position covers"
+            expected = f"at most {known}, the number of positions in acceptance_by_position"
             raise InputError(_LONGEST, asked, expected)
         return asked
 
@@ -206,7 +206,7 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
         trees = {"verify_tokens": self.points.get("verify_tokens")}
         trees |= {"tree_width": self.where.named.get("tree_width")}
         if self.draft_length is None:
-            refuse_given(trees, trees, "`draft_length` with it, as trees have no best length")
+            refuse_given(trees, trees, "`draft_length` too, as trees have no best length")
 
     @property
     def has_trees(self) -> bool:
@@ -255,7 +255,7 @@ def _with_config(given: dict[str, Any], manner: Manner) -> tuple[dict[str, Any],
     changes = given.pop("changes", ())
     listed = [f"{k}={v}" for k, v in changes.items()] if isinstance(changes, Mapping) else changes
     said["changes"] = (*listed, *said.get("changes", ()))
-    refuse_given(given, said.keys() - {"engine"}, "none, as speculative_config says it")
+    refuse_given(given, said.keys() - {"engine"}, "none, as speculative_config contains it")
     names = (*manner.names, *found.notes)
     return given | said, manner._replace(names=names, head=found.model, lacking=found.lacking)
 
@@ -266,7 +266,7 @@ def _placed(
     """Return what is deployed to hold the points, and what was assumed of the question."""
     deployment, assumed = deployed(where, _held(where, points))
     if where.manner.lacking and "mtp_block" in dict(deployment.drafter.assumed):
-        expected = f"the path of a head, as {deployment.target.name} has no MTP module"
+        expected = f"the path of a draft head, as {deployment.target.name} has no MTP module"
         raise InputError(where.manner.lacking, None, expected)
     is_read = "acceptance_by_position" in accepted.form and deployment.has_drafter
     if is_read and len(ways := accepted.ways) > 1:

@@ -392,10 +392,10 @@ def _tokens_with_trees(
     """Return the tokens of a step with a proposal, which for trees must be measured [token]."""
     gamma = points["draft_length"]
     if acceptance.form != "tokens_per_step" and tree_width > 1:
-        expected = f"1, a chain, as {acceptance.form} holds for no tree: give tokens_per_step"
+        expected = f"1 (a chain) with {acceptance.form}; for trees, give tokens_per_step"
         raise InputError("tree_width", tree_width, expected)
     if acceptance.form != "tokens_per_step":
-        expected = f"draft_length + 1, as {acceptance.form} holds for no tree: give tokens_per_step"
+        expected = f"draft_length + 1 with {acceptance.form}; for trees, give tokens_per_step"
         bad = np.broadcast_to(points["verify_tokens"], chains.shape)[~chains].item(0)
         raise InputError("verify_tokens", int(bad), expected)
     tokens = check("tokens_per_step", acceptance.tokens_per_step, minimum=1)

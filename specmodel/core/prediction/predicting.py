@@ -195,7 +195,7 @@ def turned_round(case: Case) -> Prediction:
     """
     measured = case.accepted.measured_draft_length
     if measured is not None:
-        expected = "a form of acceptance with it"
+        expected = "acceptance too, such as a rate"
         raise InputError("measured_draft_length", measured, expected)
     case.check_trees()
     heads, draft_length = case.heads, case.turned_lengths()
@@ -328,12 +328,12 @@ def plain_points(
     given = [name for name, value in lengths.items() if value is not None]
     if len(given) == 1:
         missing = next(name for name in LOAD if name not in given)
-        raise InputError(missing, None, f"a length, as {given[0]} is given")
+        raise InputError(missing, None, f"a length, because {given[0]} needs it too")
     bounds: dict[str, Any] = {"minimum": 1, "maximum": MOST_PROMPT, "whole": True}
     load = {name: check(name, lengths[name], **bounds) for name in given}
     if lockstep is not None and np.any(lockstep):
         if not load:
-            raise InputError(LOCKSTEP, True, "prompt_length and output_length with it")
+            raise InputError(LOCKSTEP, True, "prompt_length and output_length too")
         load[LOCKSTEP] = np.asarray(lockstep, dtype=bool)
     told: dict[str, int | str] = {"carried": MET[LOCKSTEP in load]} if load else {}
     if context_length is None and load:

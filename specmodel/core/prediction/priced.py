@@ -22,7 +22,7 @@ def priced(prediction: Prediction, gpu_hour_price: float | None) -> Prediction:
     if gpu_hour_price is None:
         return prediction
     if prediction.turned:
-        raise InputError("gpu_hour_price", gpu_hour_price, "an acceptance with it")
+        raise InputError("gpu_hour_price", gpu_hour_price, "acceptance too, such as a rate")
     price = check("gpu_hour_price", gpu_hour_price, minimum=0, maximum=LARGEST_PRICE)
     gpus = prediction.deployment.layout.num_gpus
     made = next(column.of for column in prediction.shown if column.name == "throughput")

@@ -203,7 +203,7 @@ def analyse_case(
     swings = tornado(deployment, point, ranges)
     outputs = varying_outputs(swings)
     if not outputs:
-        raise InputError("range", list(ranges), "wider ranges, or others: these change no output")
+        raise InputError("range", list(ranges), "wider or other ranges, as these change no output")
     generator = np.random.default_rng(seed)
     memory = MemoryUse(deployment, point.context_length, point.draft_length + 1)
     size = np.asarray(point.batch_size)

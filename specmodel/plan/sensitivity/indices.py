@@ -89,7 +89,7 @@ def sobol_indices(
         raise InputError("samples", samples, expected)
     n, d = int(samples), len(distributions)
     if not d:
-        raise InputError("distributions", [], "at least one")
+        raise InputError("distributions", [], "at least one distribution")
     first, second = _points(distributions, n, generator)
     mixed = np.tile(first, (d, 1, 1))
     mixed[np.arange(d), np.arange(d)] = second

@@ -56,7 +56,7 @@ class OperatingPoint(Struct, frozen=True, kw_only=True, eq=False):
             maximum = most.get(name, MOST)
             value = check(name, getattr(self, name), minimum=least, maximum=maximum, whole=True)
             if value.ndim:
-                raise InputError(name, value.tolist(), "one number")
+                raise InputError(name, value.tolist(), "a single number, not a list")
 
     def acceptance_where_proposed(self, deployment: Deployment) -> Acceptance:
         """Return the acceptance rate of drafted tokens; by position, that of as many tokens.
@@ -74,7 +74,7 @@ class OperatingPoint(Struct, frozen=True, kw_only=True, eq=False):
             return Acceptance(acceptance_rate=speculation.solve_acceptance_rate(tokens, length))
         rate = acceptance.rate()
         if rate.ndim:
-            raise InputError(acceptance.form, rate.tolist(), "one number for the operating point")
+            raise InputError(acceptance.form, rate.tolist(), "a single number, not a list")
         return Acceptance(acceptance_rate=float(rate))
 
 
@@ -133,7 +133,7 @@ def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Inpu
 def find_input(inputs: dict[str, Input], name: str, argument: str) -> Input:
     """Return an input by name, or suggest the nearest in an error about an argument."""
     if name not in inputs:
-        raise InputError(argument, name, f"an input: {nearest(name, inputs)}")
+        raise InputError(argument, name, f"an input such as {nearest(name, inputs)}")
     return inputs[name]
 
 
@@ -242,7 +242,7 @@ def evaluate(
     size = max((array.size for array in arrays.values()), default=1)
     for name, array in arrays.items():
         if array.ndim > 1 or array.size not in (1, size):
-            expected = f"one number, or a list of {size} as the longest input"
+            expected = f"one number, or a list of {size}, the length of the longest input"
             raise InputError(name, f"shape {array.shape}", expected)
     rate, names = arrays.get("acceptance_rate"), ("batch_size", "draft_length", "context_length")
     given = point.acceptance_where_proposed(deployment)

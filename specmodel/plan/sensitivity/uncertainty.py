@@ -97,7 +97,7 @@ def uncertain_ranges(
         item = find_input(known, name, "range")
         low, high = item.check(both, f"range {name}").tolist()
         if not low < high:
-            expected = "a low end below the high one"
+            expected = "a low end below the high end"
             raise InputError(f"range {name}", f"{low:g}:{high:g}", expected)
         found[name] = Range(low=low, high=high)
     return {name: found[name] for name in known if name in found}

@@ -81,7 +81,7 @@ def sweep(
     how |= {"skip_impossible": skip_impossible, "gpu_hour_price": gpu_hour_price}
     plan = plan_sweep(axes, **how)
     if plan.num_points > MOST_IN_FRAME:
-        expected = f"at most {MOST_IN_FRAME:,} in a table: write more to a file"
+        expected = f"at most {MOST_IN_FRAME:,} in memory; write larger sweeps to a file"
         raise InputError("num_points", plan.num_points, expected)
     parts = results(plan.parts(), part_frame, workers, client)
     frame: pd.DataFrame = pd.concat([frame for _, frame in parts], ignore_index=True)
@@ -146,7 +146,7 @@ def sweep_to_file(
         folder = path if is_folder else path.with_name(f"{path.name}.parts")
         is_taken = folder.is_symlink() or folder.is_file()
         if is_taken or (path != folder and path.exists() and not (overwrite and path.is_file())):
-            raise InputError("output", str(path), "another name, or `overwrite` of a file")
+            raise InputError("output", str(path), "another name, or `overwrite` to replace a file")
         folder.mkdir(exist_ok=True)
         _clear(folder, plan.identity, overwrite=overwrite)
     whole, suffix, writer = folder / _WHOLE, kind if kind == ".csv" else ".parquet", None
@@ -183,8 +183,8 @@ def _clear(folder: Path, identity: str, *, overwrite: bool) -> None:
     others = [file for file in folder.iterdir() if not file.match(f"part-*-{identity}.*")]
     stale = (".specmodel-*", "part-*") if overwrite else (".specmodel-*",)
     if not all(any(map(file.match, stale)) for file in others):
-        expected = f"a folder for parts of this sweep by specmodel {__version__} alone; another"
-        raise InputError("output", str(folder), f"{expected} name, or `overwrite` of parts")
+        expected = f"a folder with only parts of this sweep by specmodel {__version__}, another"
+        raise InputError("output", str(folder), f"{expected} name, or `overwrite` to replace parts")
     for file in others:
         file.unlink()
 

@@ -42,8 +42,8 @@ SETTINGS = ("measured_draft_length", "max_draft_length", "task")
 _MAY_NOT_FIT = Manner(may_not_fit=True)
 
 _NAMES = {
-    "popularity": "files, or popularity_exponent in its place",
-    "acceptance": "the name of a published acceptance; give a number as acceptance_rate",
+    "popularity": "files; for a law, use popularity_exponent",
+    "acceptance": "the name of a published acceptance; for a number, use acceptance_rate",
 }
 """Parameters whose values are names, and what would do in place of numbers."""
 
@@ -60,7 +60,7 @@ def listed(name: str, value: Any) -> list[Any]:
     values = [v.item() if isinstance(v, np.generic) else v for v in value]
     kinds = {type(v) for v in values}
     if not kinds or type(None) in kinds:
-        raise InputError(name, value, "at least one value, and none that is missing")
+        raise InputError(name, value, "at least one value, none of them empty")
     if kinds & {list, tuple, np.ndarray} and name not in ONE_FOR_ALL:  # which are tables
         raise InputError(name, value, "one value or one list of values")
     if name in _NAMES and kinds - {str, type(Path())}:
@@ -76,12 +76,12 @@ def with_usual(axes: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[str,
     known = (*NAMES, *POINT_AXES, *ACCEPTANCE, *SETTINGS)
     refuse_unknown({n: value for n, value in values.items() if not _is_label(n)}, known)
     for name in {"target", "hardware"} - values.keys():
-        raise InputError(name, None, "one value or a list, as every sweep needs one")
+        raise InputError(name, None, "one value or a list of values")
     lacking = {} if "drafter" in values else {"drafter": "`drafter='ngram'`"}
     if not given_form(values).keys() & {*FORMS}:
         lacking["acceptance"] = "`acceptance_rate=0.7`"
     if lacking and max(len(values.get(name, ())) for name in ("target", "drafter")) > 1:
-        why = "as the defaults hold for one target with one drafter only"
+        why = "as defaults exist only for one target with one drafter"
         expected = f"{' '.join(lacking.values())}, {why}"
         raise InputError(next(iter(lacking)), values.get(next(iter(lacking))), expected)
     values = {"batch_size": [*cases.DEFAULT_BATCH_SIZES], **values}

@@ -45,7 +45,7 @@ def results(
     single process is this one.
     """
     if client is not None and workers is not None:
-        raise InputError("workers", workers, "none with a scheduler, which has its own")
+        raise InputError("workers", workers, "none with a scheduler, which has its own workers")
     if processes and workers == 1:
         yield from ((item, function(item)) for item in items)
         return
@@ -78,7 +78,7 @@ def _pool(workers: int | None, *, processes: bool) -> Iterator[_Workers]:
         with kind(count) as pool:
             yield pool.submit, count
     except BrokenProcessPool:
-        expected = "fewer workers, or more memory: one ended before its work was done"
+        expected = "fewer workers or more memory, as a worker ended too early"
         raise InputError("workers", count, expected) from None
 
 
@@ -102,7 +102,7 @@ def _cluster(client: Client | str) -> Iterator[_Workers]:
             yield partial(opened.submit, pure=False), sum(opened.nthreads().values())
     except lost as error:
         reason = str(error).partition("\n")[0] or "no answer"
-        expected = f"a Dask scheduler that stays up, with workers that have specmodel {__version__}"
+        expected = f"a reachable Dask scheduler, with workers that have specmodel {__version__}"
         raise InputError("scheduler", address, f"{expected} ({reason})") from error
 
 

@@ -143,7 +143,7 @@ def _named(argument: str, text: str) -> str:
     name = looked_up(argument, text, [])
     _, path = counted(name) if argument == "hardware" else (None, name)
     if is_path(path, argument) and (os.path.lexists(path) or not is_id(path)):
-        expected = "a name, or a file that the page was started with (specmodel explore FILE GPU)"
+        expected = "a name; to use a file, start the page with it: specmodel explore FILE GPU"
         raise InputError(argument, text, expected)
     return name
 
@@ -152,7 +152,7 @@ def _known(argument: str, text: str) -> str:
     known = _NAMES[argument]()
     found = known_name(text, known, argument)
     if found is None:
-        raise InputError(argument, text, f"one of {', '.join(known)}")
+        raise InputError(argument, text, f"one of {nearest(text, known)}")
     return found
 
 

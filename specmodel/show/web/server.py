@@ -110,7 +110,7 @@ def serve(app: Starlette, host: str, port: int, opened: Callable[[str], object])
             listening.bind((host, port))
             listening.listen()  # from here on no other can take it
         except (OSError, OverflowError) as error:
-            expected = f"an address that is free ({getattr(error, 'strerror', None) or error})"
+            expected = f"a free address ({getattr(error, 'strerror', None) or error})"
             name, value = ("port", f"{host}:{port}") if port else ("host", host)
             raise InputError(name, value, expected) from None
         gc.enable()  # which the command line leaves off

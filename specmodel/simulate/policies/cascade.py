@@ -220,7 +220,7 @@ class Cascade(LearningPolicy):
         longest = len(step_time) - 1
         asked = settings.get("max_draft_length", min(CascadeSettings().max_draft_length, longest))
         if isinstance(asked, int) and asked > longest:
-            expected = f"at most {longest}, the longest draft considered"
+            expected = f"at most {longest}, the longest draft length to consider"
             raise InputError("cascade.max_draft_length", asked, expected)
         first = {"first_draft_length": 1} if asked == 1 else {}
         told = first | {"max_draft_length": asked} | settings

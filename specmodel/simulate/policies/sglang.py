@@ -152,7 +152,7 @@ class AdaptiveSteps(LearningPolicy):
     """
 
     name = "sglang"
-    words = "follows the mean of accepted tokens, as SGLang's adaptive rule"
+    words = "SGLang's adaptive rule: follows the mean number of accepted tokens"
     policy_state = "server"
     notes = ("slots above batch size 1 belong to serving",)
     rule = staticmethod(sglang)
@@ -174,7 +174,7 @@ class AdaptiveSteps(LearningPolicy):
         candidates = sorted({*slot.candidate_steps})
         fitting = [k for k in candidates if k <= max_draft_length]
         if not fitting or (config is not None and fitting != candidates):
-            expected = f"at most {max_draft_length}, the longest draft considered"
+            expected = f"at most {max_draft_length}, the longest draft length to consider"
             raise InputError("sglang candidate_steps", candidates, expected)
         at = fitting.index(first) if first in fitting else len(fitting) // 2
         super().__init__(fitting[at])

@@ -93,14 +93,14 @@ def read_trace(path: str | Path) -> Trace:
         _only_keys(row, [*columns, *more], where)
         for length in (row[name] for name in more):
             if type(length) is not int or not 0 <= length <= LONGEST_PROMPT:
-                expected = f"a whole number from 0 to {LONGEST_PROMPT}, the longest prompt taken"
+                expected = f"a whole number from 0 to {LONGEST_PROMPT}"
                 raise InputError(f"{where} {PROMPT}", length, expected)
             prompts.append(length)
         requests.append(check_request({name: row[name] for name in columns}, longest, where))
         positions += len(requests[-1][0])
         check_positions(positions, where)
     if header is not None and len(requests) != header.num_requests:
-        expected = f"num_requests = {header.num_requests}, as in its header"
+        expected = f"{header.num_requests} requests, as its header says"
         raise InputError(name, f"{len(requests)} requests", expected)
     counted = dict(zip(columns, map(np.concatenate, zip(*requests, strict=True)), strict=True))
     metadata = dict(header.metadata) if header else {}
@@ -130,7 +130,7 @@ def _columns_at(names: Collection[str], longest: int, where: str) -> list[str]:
     columns = [name for name in names if _length_of(name)]
     for name in columns:
         if _length_of(name) >= longest:
-            expected = f"a draft length below the longest, {longest}: accepted_tokens has that one"
+            expected = f"a draft length below {longest}, the longest, which accepted_tokens is for"
             raise InputError(f"{where} {name}", _length_of(name), expected)
     return columns
 
@@ -138,7 +138,7 @@ def _columns_at(names: Collection[str], longest: int, where: str) -> list[str]:
 def check_positions(positions: int, argument: str) -> None:
     """Refuse more output positions than a file may have [token]."""
     if positions > MAX_POSITIONS:
-        expected = f"at most {MAX_POSITIONS} output tokens in all, so that 2 GB of memory do"
+        expected = f"at most {MAX_POSITIONS} output tokens in all, which need 2 GB of memory"
         raise InputError(argument, f"{positions} output tokens", expected)
 
 
@@ -206,7 +206,7 @@ def need_keys(row: Any, keys: Collection[str], where: str) -> None:
         raise InputError(where, row, f"an object with {' and '.join(keys)}")
     for key in keys:
         if key not in row:
-            raise InputError(f"{where} {key}", None, "this key to be given")
+            raise InputError(f"{where} {key}", None, "a value for this key")
 
 
 def _table_rows(path: str | Path, name: str) -> Rows:

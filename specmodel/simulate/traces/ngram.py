@@ -154,7 +154,7 @@ def read_tokens(path: str | Path) -> tuple[list[TokenIds], list[TokenIds]]:
         for key, found in zip(ID_KEYS, (prompts, outputs), strict=True):
             found.append(_ids(row[key], f"{where} {key}"))
         if not len(outputs[-1]):
-            expected = "at least one token, as there is nothing to replay"
+            expected = "at least one token"
             raise InputError(f"{where} {ID_KEYS[1]}", "no tokens", expected)
     if not outputs:
         raise InputError("input", str(path), "at least one request")

@@ -219,15 +219,15 @@ def _timed(
         kind = {"quantity": "step_time", "value": step or 0.0}
     batch = asked if batch is None else batch
     if batch is None or not kind["value"]:
-        raise InputError(f"{row.prefix}concurrency", None, "requests at once (or batch_size)")
+        raise InputError(f"{row.prefix}concurrency", None, "concurrent requests (or batch_size)")
     return kind | {"concurrency": asked, "batch_size": batch}
 
 
 def _seen(row: Cells, decoding: float, asked: float | None, completed: float | None) -> float:
     """Return the batch that a request sees, of so many that decode on average [request]."""
     if asked and not completed and decoding > (1 + MOST_APART) * asked:
-        value = f"{decoding:.3g} requests by tokens a second x the time of a token"
-        expected = f"at most the concurrency {asked:g}: output tokens of all requests, milliseconds"
+        value = f"{decoding:.3g} requests, as tokens per second times TPOT"
+        expected = f"at most the concurrency {asked:g}; give tokens/s of all requests, times in ms"
         raise InputError(row.called("throughput"), value, expected)
     most = min(asked or completed or 0.0, completed or asked or 0.0)
     return seen_batch(decoding, most) if most else max(decoding, 1.0)
@@ -255,7 +255,7 @@ def _noise(row: Cells) -> float:
     """Return the standard error of a row's runs by how far repeats differ; 0 if unknown [-]."""
     spread, repeats = (row.number(name) or 0.0 for name in ("step_spread", "repeats"))
     if not 0.0 <= spread <= MOST_SPREAD:
-        expected = f"(largest - smallest) / median of repeats, from 0 to {MOST_SPREAD:g}"
+        expected = f"(largest - smallest) / median of the repeats, from 0 to {MOST_SPREAD:g}"
         raise InputError(row.called("step_spread"), spread, expected)
     return spread / mean_range(repeats) / repeats**0.5 if repeats >= 2.0 else 0.0
 
@@ -320,7 +320,7 @@ def _whole(row: Cells, name: str, mean: float) -> int:
     """Return the draft length of a mean; refuse one between two."""
     length = round(min(max(mean, 1.0), MAX_DRAFT_LENGTH))
     if abs(mean - length) > NEAR_WHOLE:
-        expected = "one draft length in a run: no schedule of lengths, no n-gram drafter"
+        expected = "one draft length in each run, so no schedule of lengths and no n-gram drafter"
         raise InputError(row.called(name), f"{mean:.3g} a draft", expected)
     return length
 

@@ -184,7 +184,7 @@ def _refuse_logs(text: str, path: Path) -> None:
     with suppress(InputError):
         if not (logged_acceptance(text, str(path)) or lengths_by_table(text, str(path))):
             return
-    expected = f"a file with times; this one has acceptance only: specmodel acceptance {path}"
+    expected = f"a file with times; to read its acceptance, run specmodel acceptance {path}"
     raise InputError("benchmarks", str(path), expected)
 
 
@@ -242,7 +242,7 @@ def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
         try:
             value, end = decode(text, start)
         except (ValueError, RecursionError) as error:
-            expected = f"well-formed JSON that is not cut off ({error})"
+            expected = f"complete, well-formed JSON ({error})"
             raise InputError(where, text[start : start + 1000], expected) from None
         line += text.count("\n", start, end)
         yield where, value

@@ -113,16 +113,16 @@ class Run(Struct, frozen=True, kw_only=True):
         most, length, verified = math.inf, self.draft_length, self.verify_tokens
         if length is not None:
             if self.topk is None or verified is None:
-                expected = "tokens verified per request, which a tree's depth and width do not tell"
+                expected = "the tokens verified per request, as this run drafts trees"
                 raise InputError(f"{self.source} verify_tokens", verified, expected)
             if self.topk == 1 and verified != length + 1:
                 expected = f"draft_length + 1 = {length + 1} for a chain,"
-                expected += " or topk above 1 for a tree"
+                expected += " or a topk above 1 for a tree"
                 raise InputError(f"{self.source} verify_tokens", verified, expected)
             most = min(length + 1, verified)
         if not 1.0 <= self.tokens_per_step <= most:
             bounds = "from 1 to draft_length + 1" + (f" = {most:g}" if length is not None else "")
-            expected = f"tokens per request and step, accepted and one more: {bounds}"
+            expected = f"accepted tokens per request and step, plus one: {bounds}"
             raise InputError(f"{self.source} tokens_per_step", self.tokens_per_step, expected)
 
     @property
@@ -143,7 +143,7 @@ class Run(Struct, frozen=True, kw_only=True):
     @property
     def draft_note(self) -> str:
         """What is to be said of a run that may have drafted."""
-        told = f"{self.tokens_per_event:.3g} tokens an event, as steps with a draft do"
+        told = f"{self.tokens_per_event:.3g} tokens per event, as steps with a draft do"
         return f"{self.source} has {told}, and counts no drafts"
 
     @property
@@ -254,7 +254,7 @@ def placed(
             of = " or ".join(sorted(map(str, wrong or values)))
             argument, unit = ("hardware", " GPUs") if name == "num_gpus" else (name, "")
             shown = f"{value}{unit}" if unit and value else value
-            raise InputError(argument, shown, f"{of}, on which the server of these files ran")
+            raise InputError(argument, shown, f"{of}, as in these files")
         told |= {name: values.pop()} if value is None and is_one else {}
     out = len(runs) - len(kept)
     note = f"{out} of {len(runs)} runs have another model, GPU or layout and are left out"
@@ -276,7 +276,7 @@ def named_model(runs: Sequence[Run]) -> str:
     named = [named_checkpoint(run.model) for run in runs]
     dtypes = {dtype: name for name, dtype in named if dtype}
     if len(dtypes) > 1:
-        raise InputError("benchmarks", ", ".join(dtypes.values()), "runs of weights of one dtype")
+        raise InputError("benchmarks", ", ".join(dtypes.values()), "runs with one dtype of weights")
     found = {shipped_name(run.model) for run in runs}
     return "".join(dtypes.values()) or found.pop() if len(found) == 1 else ""
 
@@ -305,7 +305,7 @@ def check_model(runs: Sequence[Run], target: str) -> None:
     for run in runs:
         found = shipped_name(run.model)
         if named and found and found != named:
-            expected = f"a benchmark of {named}, or target {found}"
+            expected = f"a benchmark of {named}, or {found} as the target"
             raise InputError(f"{run.source} model", run.model, expected)
 
 
@@ -323,7 +323,7 @@ def served_runs(runs: Sequence[Run], deployment: Mapping[str, Any]) -> list[Serv
 
 def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
     if run.draft_length is None or run.verify_tokens is None:
-        expected = f"that of {run.source}, whose file does not tell it"
+        expected = f"the draft length of {run.source}, as its file does not contain it"
         raise InputError("draft_length", None, expected)
     context = deployment.get("context_length") or run.context_length
     points: dict[str, float] = {

@@ -140,7 +140,7 @@ def read_serving(path: str | Path) -> ServingTable:
             check_milliseconds(table["spec_step_ms"], "serving.spec_step_ms")
         assumed = {"context_length": f"{DEFAULT_CONTEXT} where lengths and context are empty"}
         return replace(_rows(table, _pair_row, "id"), assumed=assumed)
-    expected = "a column measured_tpot_ms, or speedup or spec_step_ms"
+    expected = "a column measured_tpot_ms, speedup or spec_step_ms"
     raise InputError("serving", ", ".join(map(str, table.columns[:20])), expected)
 
 
@@ -260,7 +260,7 @@ def _measured(row: _Row) -> tuple[str, float]:
     speedup, step = row.number("speedup"), row.number("spec_step_ms")
     if speedup is not None:
         if not _SPEEDUPS[0] <= speedup <= _SPEEDUPS[1]:
-            raise InputError("serving.speedup", speedup, "a ratio such as 1.5, not per cent")
+            raise InputError("serving.speedup", speedup, "a ratio such as 1.5, not a percentage")
         return "speedup", speedup
     if step is None:
         raise _NotTaken("it has neither speedup nor spec_step_ms")

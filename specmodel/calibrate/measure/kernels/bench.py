@@ -58,7 +58,7 @@ class Bench:
             try:
                 self._arena = Arena(self._arena_bytes, self._device, info.dtype)
             except (RuntimeError, MemoryError):
-                expected = f"{self._arena_bytes / 1e9:.2g} GB of memory that nothing else holds"
+                expected = f"{self._arena_bytes / 1e9:.2g} GB of free memory: end other processes"
                 raise InputError("device", info.name, expected) from None
         self.fault = ""
         """What the device answered last, if it does not answer any more."""

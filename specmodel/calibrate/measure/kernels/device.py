@@ -75,10 +75,10 @@ def find_device(kind: Device, dtype: str = "bf16") -> DeviceInfo:
     if kind == "cpu":
         return _cpu(torch, dtype)
     if dtype != "bf16":
-        raise InputError("dtype", dtype, "bf16 on a GPU, whose attention has no other kernel")
+        raise InputError("dtype", dtype, "bf16, the only dtype of attention on a GPU")
     if not _is_there(torch, kind):
         gpu = {"cuda": "CUDA or ROCm", "xpu": "Intel", "mps": "Apple"}[kind]
-        raise InputError("device", kind, f"a GPU of {gpu} that torch can see, or `device='cpu'`")
+        raise InputError("device", kind, f"a GPU of {gpu} that torch can use, or `device='cpu'`")
     if kind == "xpu":
         of = torch.xpu.get_device_properties()
         return _device(kind, of.name, of.driver_version, of.max_compute_units, of.total_memory)
@@ -89,7 +89,7 @@ def find_device(kind: Device, dtype: str = "bf16") -> DeviceInfo:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
-        raise InputError("device", kind, f"a CUDA GPU that can be used ({reason})") from None
+        raise InputError("device", kind, f"a usable CUDA GPU ({reason})") from None
     is_hip = torch.version.hip is not None  # whose versions of the architecture are others
     if properties.major < 8 and not is_hip:
         expected = "a GPU of compute capability 8.0 or newer, which computes in bf16"

@@ -84,7 +84,7 @@ def find_stack(name: str, *, imports: bool = True) -> Stack:
         for module in modules if imports else ():
             import_module(module)
     except PackageNotFoundError:
-        expected = f"an engine that is installed here (pip install {package}), or {TORCH}"
+        expected = f"an installed engine (pip install {package}), or {TORCH}"
         raise InputError("stack", name, expected) from None
     except (ImportError, OSError, RuntimeError) as error:
         expected = f"kernels that can be imported ({in_one_line(str(error))})"

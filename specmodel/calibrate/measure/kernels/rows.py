@@ -131,7 +131,7 @@ class RowFile:
         new = {"identity": self.identity, "sessions": [self._session]}
         if not path.exists():
             if has_rows:
-                raise self.error(f"its provenance {path.name} beside it, or another output")
+                raise self.error(f"its description {path.name} too, or another output")
             return new
         try:
             provenance: dict[str, Any] = parsed_json(path.read_bytes())
@@ -139,11 +139,11 @@ class RowFile:
             provenance["sessions"].append(self._session)
             differing = [name for name in self.identity if known.get(name) != self.identity[name]]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            raise InputError("output", str(path), "provenance as calibrate writes it") from None
+            raise InputError("output", str(path), "the description that calibrate writes") from None
         if not has_rows:
             return new
         for name in differing:
-            expected = f"rows of {name} {self.identity[name]!r}, or another output; they are kept"
+            expected = f"a new output: its rows are of another {name} than {self.identity[name]!r}"
             raise InputError("output", f"{self.path} of {name} {known.get(name)!r}", expected)
         return provenance
 

@@ -101,8 +101,8 @@ def _timed(
                 if not rows.has(point.name, repeat):
                     rows.append(_row(bench.measure(point), point, repeat, info))
                 if bench.fault:
-                    expected = f"one that answers after {point.name} ({bench.fault}); this point "
-                    expected += "is noted, and the next run (without `again`) goes on behind it"
+                    expected = f"a device that still answers after {point.name} ({bench.fault}). "
+                    expected += "Run it again without `again`: it skips this point"
                     raise InputError("device", info.name, expected)
                 yield
             flags += seen.result() if seen else []

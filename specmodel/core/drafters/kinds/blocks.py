@@ -105,7 +105,7 @@ def dspark_drafter(
     shape, told = _shape(target, "dspark", usual, num_layers, block_size, num_taps, ffn_size)
     if module is not None and is_own:
         if ffn_size is not None:
-            expected = f"none, as a head of {target.name} has its experts"
+            expected = f"none, as a head of {target.name} has experts instead"
             raise InputError("ffn_size", ffn_size, expected)
         inputs = (shape.taps or 0) * target.hidden_size
         head = own_layers_head(target, module, shape.num_layers or 0, inputs)
@@ -151,5 +151,5 @@ def _dense_head(
 def _drafted_at_most(block_size: int, known: int) -> int:
     """Return how many tokens of a block are drafted: all but the `known` ones [token]."""
     if block_size <= known:
-        raise InputError("block_size", block_size, f"at least {known + 1}: some token is drafted")
+        raise InputError("block_size", block_size, f"at least {known + 1}, to draft a token")
     return block_size - known

@@ -49,7 +49,7 @@ def usual_pard_drafter(target: Architecture) -> Drafter:
     """
     name = _PARD_MODELS.get(target.vocabulary_size)
     if name is None:
-        expected = f"a config.json with pard_token, as no PARD model for {target.name} is known"
+        expected = f"a PARD model's config.json (with pard_token): none for {target.name} ships"
         raise InputError("drafter", "pard", expected)
     return pard_drafter(load_architecture(name, "drafter"))
 

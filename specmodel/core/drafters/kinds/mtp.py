@@ -94,7 +94,7 @@ def assistant_drafter(head: Architecture, target: Architecture, argument: str = 
     last accepted one alone (``frozen_kv_mtp_worker_v2.py``).
     """
     if not head.caches_read <= target.caches_kept:
-        expected = f"an assistant of {target.name}, with the heads and window of its caches"
+        expected = f"an assistant for {target.name}, with the same KV heads and window"
         raise InputError(argument or "drafter", "other heads" if argument else head.name, expected)
     told = () if argument else HeadShape(source=head.source).told
     head = replace(head, kv_dtype=target.kv_dtype)

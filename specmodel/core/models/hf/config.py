@@ -39,7 +39,7 @@ def architecture_fields(
     """
     reader = Reader(_text_config(config, argument), argument)
     if is_draft_head(config):
-        expected = "a model of its own, as this is a draft head: the drafter of its target"
+        expected = "a model, as this file is a draft head: give it as the drafter"
         raise reader.fault("architectures", expected)
     reader.find_family()
     family = reader.family

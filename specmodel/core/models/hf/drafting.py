@@ -37,7 +37,7 @@ def mtp_fields(reader: Reader) -> Fields:
     for key, known in (("mtp_layer_types", attends), ("mtp_mlp_layer_types", ("sparse",))):
         kinds = [] if has_own_layer else config.get(key) or []
         if not isinstance(kinds, list) or any(kind not in known for kind in kinds):
-            expected = f"a list of {' or '.join(known)}, as other modules are not known here"
+            expected = f"a list of {' or '.join(known)}, as specmodel knows no other modules"
             raise reader.fault(key, expected)
     shares = reader.flag("index_share_for_mtp_iteration", False)
     fields: Fields = {} if count == 1 else {"num_mtp_modules": count}
@@ -77,10 +77,10 @@ def check_known(reader: Reader, kinds: Collection[str]) -> None:
     name, known = str(_class_of(reader.config)), table("draft_heads")
     told = known["unread"].get(name)
     if told:
-        expected = f"an EAGLE-3 head or one of a block: {told} is not modelled"
+        expected = f"an EAGLE-3 or block head: {told} is not modelled"
         raise reader.fault("architectures", expected)
     classes = nearest(name, itertools.chain(*known["classes"].values()))
-    expected = f"an EAGLE-3 head or one of a block, of a class that is read, such as {classes}"
+    expected = f"an EAGLE-3 or block head of a known class, such as {classes}"
     raise reader.fault("architectures", expected)
 
 

@@ -62,7 +62,7 @@ def read_config(path: str | Path, argument: str, ignore_keys: Collection[str] = 
     is_folder = stat.S_ISDIR(file_mode(Path(path)))
     file = Path(path) / "config.json" if is_folder else Path(path)
     if is_folder and not file_mode(file):
-        raise InputError(argument, str(path), "a config.json in this folder, which has none")
+        raise InputError(argument, str(path), "a folder with a config.json")
     content = read_mapping(file, argument)
     asked = _IGNORED.get().union(ignore_keys)
     if not asked:

@@ -102,7 +102,7 @@ def _refuse(reader: Reader, *keys: str) -> None:
     for key in keys:
         value = reader.get(key)
         if value and not (isinstance(value, dict) and value.get("format") == "dense"):
-            raise reader.fault(key, "no such key, as its effect is not known here")
+            raise reader.fault(key, "no such key, as specmodel does not know its effect")
 
 
 def _dtype(reader: Reader, key: str, kind: str, group: Any = None, end: str = "") -> str:

@@ -31,7 +31,7 @@ def gemma_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[F
     count = _given_readers(reader)
     first_reader = len(kinds) - count
     if count and not set(kinds[first_reader:]) <= set(kinds[:first_reader]):
-        expected = f"fewer, so that of each kind a layer keeps what later ones of {len(kinds)} read"
+        expected = "fewer: one layer of each kind must keep the cache of later ones"
         raise reader.fault("num_kv_shared_layers", expected)
     return own[:first_reader] + [_reader_of(mixer) for mixer in own[first_reader:]]
 
@@ -46,7 +46,7 @@ def gemma_blocks(reader: Reader, num_layers: int) -> Layers:
             widths[-num_readers:] = [2 * ffn_size] * num_readers
         return [{"kind": "dense", "ffn_size": width} for width in widths]
     if is_double:
-        expected = "false, as experts are beside blocks of one width"
+        expected = "false, as a model with experts has dense blocks of one width"
         raise reader.fault("use_double_wide_mlp", expected)
     fields = chosen_experts(reader, "num_experts", "top_k_experts") | {
         "expert_size": reader.whole("moe_intermediate_size"),

@@ -61,7 +61,7 @@ def windowed_mtp_layer(reader: Reader, mixers: Sequence[Fields]) -> Fields:
 
 def _check_dense(reader: Reader, num_layers: int) -> None:
     """Refuse MTP modules with experts, whichever key gives them."""
-    expected = "modules without experts, as others are not known here"
+    expected = "modules without experts, as specmodel knows no others"
     if any(kind != "dense" for kind in _of_modules(reader, "mlp_layer_types", num_layers)):
         is_own = bool(reader.get("mtp_mlp_layer_types"))
         raise reader.fault("mtp_mlp_layer_types" if is_own else "mlp_layer_types", expected)

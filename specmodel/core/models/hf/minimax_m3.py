@@ -21,7 +21,7 @@ def block_sparse_kinds(reader: Reader, num_layers: int) -> list[str]:
     key = "sparse_disable_index_value"
     disabled = own.by_layer(key, num_layers, (1, 0))
     if not all(disabled[i] for i in sparse):
-        expected = "1 in all layers with an indexer, as others are not known here"
+        expected = "1 in all layers with an indexer, as specmodel knows no other value"
         raise own.fault(key, expected)
     return [BLOCKS if i in sparse else FULL for i in range(num_layers)]
 

@@ -120,7 +120,7 @@ class Named:
         if not isinstance(entries, list | tuple):
             raise InputError(key, entries, "a list of names")
         if modules.splits_layers:
-            expected = "none, as names in parts of layers are not read: say weight_dtype"
+            expected = "no names, as layers here have several parts; give `weight_dtype` instead"
             raise InputError(key, entries, expected)
         self.modules, self.key = modules, key
         self.has_head = self.has_mtp = False
@@ -185,7 +185,7 @@ class Named:
         decisive = {name for names in namings for name in names} - {*_APART}
         if not whole and any(self._experts(layer, name) for name in decisive):
             part = group if group != Part.MIXER else f"{Part.MIXER} before its output"
-            expected = f"all modules of the {part}, or none"
+            expected = f"all modules of the {part}, or none of them"
             raise InputError(self.key, f"some in layer {layer}", expected)
         return whole
 

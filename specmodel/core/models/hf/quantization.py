@@ -48,7 +48,7 @@ def checkpoint_dtypes(
     records = _records(config, argument, beside)
     if not records:
         if config.get("expert_dtype") is not None:
-            expected = f"none, as there is no {_KEY}"
+            expected = f"no such key without {_KEY}"
             raise InputError(f"{argument} expert_dtype", config["expert_dtype"], expected)
         fields = dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
         return fields, [dict(layer) for layer in layers]
@@ -83,7 +83,7 @@ def _records(
     if not isinstance(other, dict):
         raise InputError(name, other, "an object with quant_algo, as ModelOpt writes it")
     if "NVFP4" in str(other.get("quant_algo")) and "exclude_modules" not in other:
-        expected = "a list, which engines need to read NVFP4; or `weight_dtype='nvfp4'`"
+        expected = "a list, which engines need for NVFP4; or give `weight_dtype='nvfp4'`"
         raise InputError(f"{name}.exclude_modules", None, expected)
     if isinstance(own, dict) and own.get("quant_algo") == MIXED:
         listed = {"quantized_layers": other.get("quantized_layers")}
@@ -98,7 +98,7 @@ def _check_agreement(own: "_Checkpoint", other: "_Checkpoint") -> None:
     for field, value in _dtypes(own).items():
         is_silent = field == "kv_dtype" and own.recipe.kv_dtype is None
         if value != others[field] and not is_silent:
-            expected = f"{others[field]}, as {BESIDE} beside it has"
+            expected = f"{others[field]}, as in {BESIDE}"
             raise InputError(own.name, f"{field} {value}", expected)
 
 
@@ -171,7 +171,7 @@ class _Checkpoint:
             return self.plain
         listed = {form for named, form in self.targets if named.holds(number, group)}
         if len(listed) > 1:
-            raise InputError(self.name, f"layer {number}", f"one format of its {group}")
+            raise InputError(self.name, f"layer {number}", f"one format for its {group}")
         usual = self.recipe.experts if group == Part.EXPERTS else None
         form = listed.pop() if listed else usual or self.recipe.every or self.plain
         return Format(*(dtype or self.dtype for dtype in form))
@@ -179,7 +179,7 @@ class _Checkpoint:
     def _experts(self, formats: list[dict[str, Format]]) -> Format | None:
         found = _of_groups(formats, Part.EXPERTS)
         if len(set(found)) > 1:
-            raise InputError(self.name, "experts that differ", "all modules of the experts alike")
+            raise InputError(self.name, "experts that differ", "the same format for all experts")
         return found[0] if found else None
 
     def _head(self) -> str:

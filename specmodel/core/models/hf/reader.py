@@ -96,12 +96,12 @@ class Reader:
         name = model_type.removesuffix("_text") if isinstance(model_type, str) else None
         for kind, refused in table("other_model_types")["refused"].items():
             if name in refused:
-                expected = f"a family that can be read; {kind} of this one cannot be modelled"
+                expected = f"another family, as specmodel does not model {kind} of this one"
                 raise self.fault("model_type", expected)
         row = families().get(name or "")
         if row is None:
             near = nearest(str(model_type or ""), families())
-            expected = f"a family that can be read, such as {near}, or a TOML architecture"
+            expected = f"a known family such as {near}, or an architecture as TOML"
             raise self.fault("model_type", expected)
         self.family = row
         pairs = {key: self.config.get(key) for key in row.firsts}
@@ -247,7 +247,7 @@ class Reader:
         by_layer = {whole_of(key): one for key, one in own.config.items()}
         are_alike = by_layer == dict.fromkeys(layers, first)
         if not are_alike or not isinstance(first, dict) or not set(first) <= set(known):
-            expected = f"the same head sizes for all {kind} layers, and none for other layers"
+            expected = f"the same head sizes for all {kind} layers, and no other layers"
             raise self.fault("per_layer_config", expected)
         return first
 
@@ -266,7 +266,7 @@ class Reader:
             listed = listed[:num_layers]
         for i, value in enumerate(listed):
             if type(value) is not kind or value not in known:
-                expected = f"{each} for each of {num_layers} layers, which layer {i} is not"
+                expected = f"{each} for each of {num_layers} layers; layer {i} is wrong"
                 raise InputError(f"{self.argument} {key}", value, expected)
         if len(listed) != num_layers:
             expected = f"num_hidden_layers = {num_layers} entries, each {each}"

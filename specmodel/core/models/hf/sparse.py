@@ -57,7 +57,7 @@ def mistral_mixers(reader: Reader, kinds: list[str], window: int | None) -> Laye
         rotary = reader.by_layer(key, num_layers, (1, 0))
     sources = reader.get("kv_source_layers")
     if sources not in (None, list(range(num_layers))):
-        expected = f"the numbers from 0 to {num_layers - 1}, as shared latents are not known here"
+        expected = f"the numbers from 0 to {num_layers - 1}: shared latents are not modelled"
         raise reader.fault("kv_source_layers", expected)
     made = [{**mixer} if mixer else mixer for mixer in mixers(reader, kinds, window)]
     for mixer, has_rotary in zip(made, rotary, strict=True):
