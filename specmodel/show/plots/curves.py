@@ -57,7 +57,7 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
         dots = style.points(i, mfc="none", label=label)
         handles += ax.plot(part["tokens"], shares["measured"], **dots)
     style.unity(ax)
-    fitted = style.key("fitted to points of its colour", "--", color=style.GREY)
+    fitted = style.key("fitted to points of its colour", "--", color="black", linewidth=1)
     handles += [fitted, style.break_even("independent routing")]
     ax.set(xlabel="tokens of one sequence in a pass", ylabel=_LOADED)
     ax.locator_params(axis="x", integer=True, nbins=9)
