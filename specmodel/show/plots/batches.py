@@ -21,7 +21,7 @@ _MOST_CHARACTERS = 36
 _WIDE = 8.0
 """Largest over least time from which their axis is logarithmic [-]."""
 _APART_BARS = 2.2
-"""Points between the intervals of two lines."""
+"""Points between two lines that have intervals."""
 _GRAPHS = dict.fromkeys((frames.GRAPHS, frames.PLAIN_GRAPHS), np.inf)
 """Columns of where CUDA graphs end: nowhere, if a row has none."""
 _PLAIN_END: Style = style.DOTTED | {"linestyle": (0, (5, 2, 1, 2))}
@@ -29,7 +29,6 @@ _PLAIN_END: Style = style.DOTTED | {"linestyle": (0, (5, 2, 1, 2))}
 Table: TypeAlias = pd.DataFrame
 Edges: TypeAlias = list[tuple[float, int]]
 """Batch sizes where CUDA graphs end, with the number of the line, -1 of plain decoding."""
-_BOX: Style = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 _FOOT = 0.12
 """Share of the height of a logarithmic axis below its lines, for numbers [-]."""
 _APART = 0.04
@@ -40,6 +39,8 @@ _TIMES = [with_interval("tpot_plain"), with_interval("forward_time")]
 """Columns of plain decoding's time per token."""
 _FURTHER = (frames.GRAPHS, frames.PLAIN_GRAPHS, frames.MEASURED, *_TIMES[0], *_TIMES[1])
 """Columns of limits, of what was measured and of plain decoding."""
+_LEVEL: Style = {"marker": 0, "markersize": 6, "markeredgewidth": 2, "linestyle": ""}
+"""A tick on the left of an axes."""
 _PLAIN = ("tpot", "throughput", "step_time")
 """Quantities that plain decoding has too."""
 
@@ -60,8 +61,8 @@ def speedup(table: Table, ax: Axes, *, marks: bool = True, measured: Table | Non
         best draft lengths change.
     measured
         What was measured, drawn as crosses: columns batch_size and speedup, and those that tell
-        lines apart where a cross belongs to one. A batch size that is missing gives a bar at the
-        left edge.
+        lines apart where a cross belongs to one. A batch size that is missing gives a tick on the
+        left of the axes.
 
     Examples
     --------
@@ -110,13 +111,18 @@ def over_batch_size(
     named, edges = list[tuple[Any, Any]](), Edges()
     marker = {} if max(len(part) for _, part in lines) <= _MOST_MARKED else {"marker": None}
     limits = [frames.GRAPHS] if quantity in _PLAIN else [*_GRAPHS]
+    are_moved = {*_ends(quantity)} <= {*rows} and not marker
+    places = style.side_by_side(ax, ax.transData, len(lines), are_moved * _APART_BARS)
     for i, (name, part) in enumerate(lines):
         look = style.series(i, label=labels.shortened(name, _MOST_CHARACTERS), **marker)
-        named.append((style.key(**look), part[["batch_size", quantity]].to_numpy()[-1]))
-        for piece in _pieces(part, limits, i, edges):
-            _line(ax, piece, quantity, look, _beside(i, lines))
+        look["transform"], pieces = places[i], _pieces(part, limits, i, edges)
+        longest = max(pieces, key=lambda piece: np.ptp(np.log(piece["batch_size"])))
+        ends = part if quantity == "throughput" else longest  # leaders would cross what rises
+        named.append((style.key(**look), ends[["batch_size", quantity]].to_numpy()[-1]))
+        for piece in pieces:
+            _line(ax, piece, quantity, look, _turn(i, lines))
             look["label"] = "_"
-    handles = _without(ax, rows, lines, quantity, edges)
+    handles = _without(ax, rows, lines, quantity, edges, places)
     colour = style.GREY if handles or len(lines) > 1 else COLOURS[0]
     if measured is None and frames.MEASURED in rows:
         measured = rows[rows[frames.MEASURED].notna()]
@@ -143,10 +149,9 @@ def _interval_key(rows: Table, quantity: str, colour: str, num_lines: int) -> li
     """Return the entry of a legend for intervals, if there are any: a band of one line, or bars."""
     if not {*_ends(quantity)} <= {*rows}:
         return []
-    if num_lines == 1:
-        return [style.swatch("80 % interval", **style.band(colour))]
     bar: Style = {"color": colour, "marker": "|", "markersize": 8, "markeredgewidth": 0.7}
-    return [style.key("80 % interval", "", **bar)]
+    area = style.swatch("80 % interval", **style.band(colour))
+    return [area if num_lines == 1 else style.key("80 % interval", "", **bar)]
 
 
 def _ends(quantity: str) -> list[str]:
@@ -154,15 +159,15 @@ def _ends(quantity: str) -> list[str]:
     return [f"{quantity}_low", f"{quantity}_high"]
 
 
-def _beside(i: int, lines: frames.Lines) -> float | None:
-    """Return how far the intervals of a line are drawn beside it [point]; None of a line alone."""
-    return _APART_BARS * (i - (len(lines) - 1) / 2) if len(lines) > 1 else None
+def _turn(i: int, lines: frames.Lines) -> float | None:
+    """Return the share of the way to the next where a line's few bars are; None of a line alone."""
+    return i / len(lines) if len(lines) > 1 else None
 
 
 def _crosses(ax: Axes, found: Any, quantity: str, by: list[str], lines: frames.Lines) -> list[Any]:
     """Draw what was measured: of each line those that agree with it, or all in black.
 
-    Of an unknown batch size, a bar at the left edge has the height. Return entries of a legend.
+    Of an unknown batch size, a tick on the left has the height. Return entries of a legend.
     """
     if found is None:
         return []
@@ -173,10 +178,11 @@ def _crosses(ax: Axes, found: Any, quantity: str, by: list[str], lines: frames.L
         at, no_size = own[own["batch_size"].notna()], own[own["batch_size"].isna()]
         look = style.crosses(i if shared else 5) | {"elinewidth": 0.8, "capsize": 2}
         ax.errorbar(at["batch_size"], at["value"], yerr=at.get(tables.SPREAD), **look)
-        where = ax.get_yaxis_transform()
-        ax.hlines(no_size["value"], 0, 0.08, look["color"], linewidth=2, transform=where)
+        at_edge = _LEVEL | {"color": look["color"], "transform": ax.get_yaxis_transform()}
+        if len(no_size):
+            ax.plot([0] * len(no_size), no_size["value"], clip_on=False, **at_edge)
     is_known = found["batch_size"].notna()
-    level = style.key("measured, batch size not given", color="black", linewidth=2)
+    level = style.key("measured, batch size not given", color="black", **_LEVEL)
     told = {style.key("measured", **style.crosses(5)): is_known.any(), level: ~is_known.all()}
     return [entry for entry, is_drawn in told.items() if is_drawn]
 
@@ -212,10 +218,12 @@ def _pieces(part: pd.DataFrame, limits: Sequence[str], i: int, edges: Edges) -> 
     return [piece for _, piece in part.groupby(every.cumsum())]
 
 
-def _line(ax: Axes, piece: Table, quantity: str, look: Style, beside: float | None) -> None:
+def _line(ax: Axes, piece: Table, quantity: str, look: Style, turn: float | None) -> None:
     """Draw points that fit in memory boldly, others palely, with their intervals."""
     x, y, inside = piece["batch_size"], piece[quantity], frames.fits(piece)
     joined = ~inside | ~inside.shift(-1, fill_value=True)
+    drawn = [*piece.filter([quantity, *_ends(quantity)])]  # lines that are moved set no limits
+    ax.update_datalim(piece.melt("batch_size", drawn)[["batch_size", "value"]])
     ax.plot(x[inside], y[inside], **look)
     if not inside.all():
         pale: Style = look | {"label": "_", "alpha": 0.4}
@@ -223,32 +231,25 @@ def _line(ax: Axes, piece: Table, quantity: str, look: Style, beside: float | No
         hollow: Style = {"linestyle": "", "markerfacecolor": "white", "alpha": 0.6}
         ax.plot(x[~inside], y[~inside], **pale | hollow)
     for are, alpha in ((inside, 0.2), (joined, 0.08)):
-        _intervals(ax, piece[are], _ends(quantity), look["color"], alpha, beside)
+        _intervals(ax, piece[are], _ends(quantity), look, alpha, turn)
 
 
-def _intervals(
-    ax: Axes, part: Table, ends: list[str], colour: str, alpha: float, beside: float | None
-) -> None:
-    """Draw a band between both ends of intervals, if there are both, or bars beside the points."""
+def _intervals(ax: Axes, part: Table, ends: Any, line: Style, alpha: float, turn: Any) -> None:
+    """Draw a band between both ends of intervals, if there are both, or bars at the points."""
     if len(part.filter(ends).columns) < 2 or part.empty:
         return
     x, (low, high) = part["batch_size"], part[ends].to_numpy().T
-    look = style.band(colour) | {"zorder": 1, "alpha": alpha}
-    if beside is None and len(x) > 1:
+    look = style.band(line["color"]) | {"zorder": 1, "alpha": alpha}
+    if turn is None and len(x) > 1:
         ax.fill_between(x, low, high, **look)
         return
-    from matplotlib.transforms import ScaledTranslation
-
-    shift = ScaledTranslation((beside or 0) / 72, 0, ax.figure.dpi_scale_trans)
-    look |= {"linewidth": 4} if beside is None else {"linewidth": 0.7, "alpha": 3.5 * alpha}
-    ax.update_datalim(part.melt("batch_size", ends)[["batch_size", "value"]])
-    places = np.geomspace(x.min(), x.max(), 2 + int(np.log2(x.max() / x.min())))
-    few = np.searchsorted(x, places).clip(max=len(x) - 1)
-    some = few if len(x) > _MOST_MARKED else slice(None)
-    ax.vlines(x.to_numpy()[some], low[some], high[some], transform=ax.transData + shift, **look)
+    look |= {"linewidth": 4} if turn is None else {"linewidth": 0.7, "alpha": 3.5 * alpha}
+    places = 2 ** (turn or 0) * np.geomspace(x.min(), x.max(), 2 + int(np.log2(x.max() / x.min())))
+    some = np.searchsorted(x, places).clip(max=len(x) - 1) if len(x) > _MOST_MARKED else slice(None)
+    ax.vlines(x.to_numpy()[some], low[some], high[some], transform=line["transform"], **look)
 
 
-def _without(ax: Axes, rows: Table, lines: frames.Lines, quantity: str, edges: Edges) -> list[Any]:
+def _without(ax: Axes, rows: Table, lines: Any, quantity: str, edges: Edges, at: Any) -> list[Any]:
     """Draw plain decoding where the table has it, beside each line; return entries of a legend."""
     times = next((rows.filter(names) for names in _TIMES if names[0] in rows), None)
     if quantity not in _PLAIN or times is None:
@@ -258,13 +259,15 @@ def _without(ax: Axes, rows: Table, lines: frames.Lines, quantity: str, edges: E
     plain = plain.join(rows[["batch_size", *_GRAPHS]])
     is_one = plain.groupby("batch_size")[quantity].nunique().max() == 1
     once = plain.drop_duplicates("batch_size").sort_values("batch_size")
+    thin = {"linewidth": 0.8, "markersize": 3, "marker": "." * (len(once) <= _MOST_MARKED)}
     for i, part in enumerate([once] if is_one else [plain.loc[own.index] for _, own in lines]):
-        look = {"color": "black" if is_one else COLOURS[i], "linewidth": 0.8}
+        look = thin | {"color": "black" if is_one else COLOURS[i]}
+        look["transform"] = ax.transData if is_one else at[i]
         for piece in _pieces(part, [frames.PLAIN_GRAPHS], i, edges):
-            _line(ax, piece, quantity, look, _beside(len(lines), lines))
+            _line(ax, piece, quantity, look, _turn(i, lines))
     handles = [style.key("with speculation", **style.series(0))] if len(lines) == 1 else []
     label = "without speculation" + ("" if is_one else ", thin")
-    return [*handles, style.key(label, color="black", linewidth=0.8)]
+    return [*handles, style.key(label, color="black", **thin)]
 
 
 def _mark(ax: Axes, edges: Edges, num_lines: int) -> list[Any]:
@@ -298,7 +301,7 @@ def _number(ax: Axes, lines: frames.Lines) -> None:
     for size, length in part[lengths != lengths.shift()][["batch_size", "draft_length"]].to_numpy():
         place = ax.transAxes.inverted().transform(ax.transData.transform((size, 1)))[0]
         if place - last > _APART * max(1, len(f"{length:g}")):
-            own: Style = {"ha": "center", "size": style.SMALL, "bbox": _BOX}
-            ax.text(size, 0.02, f"{length:g}", transform=ax.get_xaxis_transform(), **own)
+            where = ax.get_xaxis_transform()
+            ax.text(size, 0.02, f"{length:g}", ha="center", transform=where, **style.BOXED)
             last = place
     ax.set_xlabel(f"{ax.get_xlabel()}\nnumbers: draft length from there on")

@@ -24,6 +24,9 @@ _PHASES = {"baseline": "0.72", "test": "0.93"}
 _MET = {"tpot_p90": "TPOT, p90 (ms)", "ttft_p90": "TTFT, p90 (ms)", "goodput": "in targets (%)"}
 _WIDE = 50.0
 """Largest over least time from which their axis is logarithmic [-]."""
+_SHADE: Style = {"color": "0.9", "linewidth": 0}
+_STRIP = 1.02, 1.13
+"""Heights over that of the axes between which the rates stand that are not carried [-]."""
 _CARRIED = 0.8
 """Share of a rate that is served while it comes, from which it is carried [-]."""
 _LENGTHS = ("draft_length", "best_draft_length")
@@ -54,7 +57,8 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
         dots = style.points(i, mfc="none", label=label)
         handles += ax.plot(part["tokens"], shares["measured"], **dots)
     style.unity(ax)
-    handles.append(style.key("fitted to points of its colour", color="black", linewidth=1))
+    fitted = style.key("fitted to points of its colour", "--", color="black", linewidth=1)
+    handles += [fitted, style.break_even("independent routing")]
     ax.set(xlabel="tokens of one sequence in a pass", ylabel=_LOADED)
     ax.locator_params(axis="x", integer=True, nbins=9)
     style.legend_above(ax, "measured (experts/top-k)", handles, side="right")
@@ -131,8 +135,7 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         for ax, label in zip(axes, (phase, "_"), strict=True) if is_on.any() else ():
             shade: Style = {"color": colour, "label": label, "fill": True, "zorder": 0}
             ax.stairs(is_on, steps, transform=ax.get_xaxis_transform(), linewidth=0, **shade)
-    accepted = table["emitted_tokens"] - 1
-    top.stairs(accepted, steps, color=COLOURS[2], fill=True, label="accepted")
+    top.stairs(table["emitted_tokens"] - 1, steps, color=COLOURS[2], fill=True, label="accepted")
     top.stairs(table["draft_length"], steps, color=COLOURS[0], label="draft length")
     top.set(ylabel="tokens per step", ylim=(0, None))
     utility, window = table["utility"], table["window_utility"]
@@ -194,9 +197,8 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
             # both rates move with the time of a step, along lines through 0
             reach = 1 / front[ends].to_numpy()
             rates = per_step[front.index].to_numpy()[:, None] * reach
-            pairs = [*np.stack([reach, rates], axis=-1)]
             strips: Style = style.band(COLOURS[i]) | {"linewidth": 3, "zorder": 1}
-            ax.add_collection(LineCollection(pairs, **strips))
+            ax.add_collection(LineCollection([*np.stack([reach, rates], axis=-1)], **strips))
             handles["80 %"] = style.swatch("80 % interval", **style.band(style.GREY))
     style.si_axis(ax.xaxis, ax.yaxis)
     ax.set(xlabel="output tokens/s/user", ylabel=f"output tokens/s{_RATES[rate]}")
@@ -236,32 +238,41 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     carried = _carried(rows)
     for ax, (met, label) in zip(axes, _MET.items(), strict=False):
         values = rows[met][carried] if carried.any() else rows[met]
-        low, high, room = values.min(), values.max(), 0.1 if carried.all() else 0.4
+        low, high = values.min(), values.max()
         for i, ((name,), part) in enumerate(policies):
             look = style.series(i, markersize=2 + len(policies) - i)  # smaller ones lie above
-            inside, beyond = part[carried[part.index]], part[~carried[part.index]]
+            inside = part[carried[part.index]]
             ax.plot(inside[x], inside[met], label=labels.shortened(str(name), 30), **look)
-            # what a growing queue gives depends on how long it grew: it has a strip, and no height
-            look |= {"mfc": "none", "linestyle": "", "transform": ax.get_xaxis_transform()}
-            if len(beyond):
-                ax.plot(beyond[x], [0.97 - 0.17 * (i + 0.5) / len(policies)] * len(beyond), **look)
         style.counts_axis(ax, rows[x], "")
-        if not carried.all():
-            ax.axvspan(*ax.get_xlim(), 0.79, color="0.92", linewidth=0, zorder=0)
         if (told := label.partition(",")[0]) in targets:
             ax.axhline(targets[told], zorder=1, **style.DOTTED)
-        ends = 0, (1 + room) * high or 1
+        ends = 0, 1.1 * high or 1
         if met != "goodput" and high > _WIDE * low:
             style.si_axis(ax.yaxis)
-            ends = low / (high / low) ** 0.1, high * (high / low) ** room
+            ends = low / (high / low) ** 0.1, high * (high / low) ** 0.1
         ax.set(ylabel=label, ylim=ends)
         style.scaled(ax.yaxis, 100 if met == "goodput" else 1000)
     axes[-1].set_xlabel(_LOADS[x])
     more = [style.key("target", **style.DOTTED)] if targets else []
-    hollow = style.points(0, mfc="none", color="black")
-    more += [] if carried.all() else [style.key("not carried: the queue grows", **hollow)]
-    style.legend_above(axes[0], "", None, *more)
+    more += [] if carried.all() else [style.swatch("not carried: the queue grows", **_SHADE)]
+    legend = style.legend_above(axes[0], "", None, *more)
+    if legend and not carried.all():
+        legend.set_bbox_to_anchor((0, _STRIP[1]), axes[0].transAxes)
+        _strip(axes[0], [part[x][~carried[part.index]] for _, part in policies])
     return axes
+
+
+def _strip(ax: Axes, sizes: Sequence[pd.Series[float]]) -> None:
+    """Draw in a strip above the axes at which rates of each policy the queue grows.
+
+    What a growing queue gives depends on how long it grew, so that it has no height.
+    """
+    ax.axvspan(*ax.get_xlim(), *_STRIP, clip_on=False, **_SHADE)
+    at_top = style.side_by_side(ax, ax.get_xaxis_transform(), len(sizes))
+    for i, places in enumerate(sizes):
+        dots = style.points(i, markersize=3, mfc="none", clip_on=False, transform=at_top[i])
+        if len(places):
+            ax.plot(places, [sum(_STRIP) / 2] * len(places), **dots)
 
 
 def _carried(rows: pd.DataFrame) -> pd.Series[bool]:

@@ -129,8 +129,7 @@ def draw_figure(
     chosen = kind_of(kind) or KINDS[kind]
     draft = chosen.most_height if chosen.row_height else chosen.height
     near: Any = {"w_pad": 0.03, "wspace": 0} if chosen.is_across else {}
-    layout = ConstrainedLayoutEngine(**near)
-    figure = Figure(figsize=(width, draft), dpi=_DPI, layout=layout)
+    figure = Figure(figsize=(width, draft), dpi=_DPI, layout=ConstrainedLayoutEngine(**near))
     FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
     count = chosen.panels(table) if chosen.panels else 1
     across = min(count, max(1, int((width - 1.2) / _LEAST_WIDTH))) if chosen.is_across else 1

@@ -40,17 +40,16 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
         Columns batch_size, context_length, best_draft_length and fits; of one context with
         draft_length and speedup, a row for each length, of which the best is framed, and thinly
         those within 1 % of it. Of several contexts the best lengths are drawn, as from one to
-        another where these are within 1 %; `answers.compare` returns a row a point. What does not
-        fit is hatched.
+        another where these are within 1 %, and with a star where the best loses. `answers.compare`
+        returns a row a point. What does not fit is hatched.
     """
-    rows = tables.checked(table, ("batch_size", "context_length", _BEST), ("fits",))
+    more = ("draft_length", "speedup") if "draft_length" in table else table.filter(["speedup"])
+    rows = tables.checked(table, ("batch_size", "context_length", _BEST, *more), ("fits",))
     if "draft_length" in rows and rows["context_length"].nunique() == 1:
-        rows = tables.checked(rows, ("draft_length", "speedup"))
         title = f"{labels.titled(['speedup'])}; with 0 the drafter stays loaded"
         return _draw(ax, rows, ("speedup", "draft_length"), title)
     told, title = rows[_BEST].map("{:g}".format), labels.titled([_BEST])
     if "draft_length" in rows:
-        rows = tables.checked(rows, ("draft_length", "speedup"))
         is_best, is_close = _judged(rows)
         close = rows[is_close].groupby(["batch_size", "context_length"])["draft_length"]
         rows = rows[is_best].join(close.agg(["min", "max"]), ["batch_size", "context_length"])
@@ -58,7 +57,9 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
         ranges = rows["min"].map("{:g}–".format) + rows["max"].map("{:g}".format)
         told = told[rows.index].where(are_alike, ranges)
         rows = rows.assign(**{_BEST: (rows["min"] + rows["max"]) / 2})
-        title += "" if are_alike.all() else "; from–to: within 1 %"
+        title += "" if are_alike.all() else "; a–b: within 1 %"
+    loses = (rows.get("speedup", 1.0) < 1) & (rows[_BEST] > 0) & frames.fits(rows)
+    told, title = told.where(~loses, told + "*"), title + ("; *: loses" if loses.any() else "")
     return _draw(ax, rows, (_BEST, "context_length"), title, told)
 
 
@@ -146,12 +147,11 @@ def _draw(ax: Axes, rows: pd.DataFrame, of: tuple[str, str], title: str, told: A
         handles += _border(ax, cells.to_numpy())
     if beyond.any():
         dots = style.points(5, marker=".", markersize=2)
-        at = cells.index.get_indexer(pd.Index(rows[y][beyond]))
         along = cells.columns.get_indexer(pd.Index(rows["batch_size"][beyond]))
-        ax.plot(along + 0.85, at + 0.17, **dots)
+        ax.plot(along + 0.85, cells.index.get_indexer(pd.Index(rows[y][beyond])) + 0.17, **dots)
         handles.append(style.key("beyond CUDA graphs", **dots))
     hopeless = rows[quantity].isna() & ~too_large
-    blank = {"none pays": (hopeless, "...."), "does not fit": (too_large, "//////")}
+    blank = {"none pays": (hopeless, r"\\\\\\"), "does not fit": (too_large, "//////")}
     for name, (are, hatch) in blank.items():
         if are.any():
             area = rows.assign(is_so=are.where(are)).pivot(index=y, columns="batch_size")["is_so"]
@@ -169,8 +169,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, of: tuple[str, str], title: str, told: A
         from matplotlib.ticker import MaxNLocator
 
         ticks = MaxNLocator(integer=True) if quantity == _BEST else None
-        bar = ax.figure.colorbar(mesh, ax=ax, pad=0.02, ticks=ticks)
-        bar.ax.tick_params(labelsize=SMALL)
+        ax.figure.colorbar(mesh, ax=ax, pad=0.02, ticks=ticks).ax.tick_params(labelsize=SMALL)
     sizes = ", ".join(map(labels.count_label, left_out))
     note = f"\n{sizes}: nothing fits" if sizes else ""
     ax.set(xlabel=labels.titled(["batch_size"]) + note, ylabel=labels.titled([y]))
@@ -196,10 +195,9 @@ def _border(ax: Axes, values: Any) -> list[Any]:
     """Draw a line between cells that gain and cells that lose; return its key if there are both."""
     gains = np.where(np.isnan(values), np.nan, values >= 1)
     line: Style = {"color": "black", "linewidth": 1, "linestyle": (0, (2, 1))}
-    for i, j in np.argwhere(np.nan_to_num(np.diff(gains, axis=1))):
-        ax.plot([j + 1, j + 1], [i, i + 1], zorder=2, **line)
-    for i, j in np.argwhere(np.nan_to_num(np.diff(gains, axis=0))):
-        ax.plot([j, j + 1], [i + 1, i + 1], zorder=2, **line)
+    for axis in (1, 0):
+        for i, j in np.argwhere(np.nan_to_num(np.diff(gains, axis=axis))):
+            ax.plot([j + axis, j + 1], [i + 1 - axis, i + 1], zorder=2, **line)
     return [style.key("break-even", **line)] if {0, 1} <= {*gains.flat} else []
 
 
@@ -207,8 +205,7 @@ def _number(axis: Any, counts: pd.Index[Any]) -> None:
     """Label the cells along an axis, every n-th where the labels of all have no room."""
     names = [labels.count_label(round(float(count), 4)) for count in counts]
     cell = getattr(axis.axes.bbox, "width" if axis.axis_name == "x" else "height") / len(counts)
-    room = label_room(axis, names)
-    step = next(n for n in _STEPS if n * cell > room or n >= len(counts))
+    step = next(n for n in _STEPS if n * cell > label_room(axis, names) or n >= len(counts))
     axis.set_ticks(np.arange(len(counts))[::step] + 0.5, names[::step])
 
 

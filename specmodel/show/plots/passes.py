@@ -56,13 +56,11 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
     handles = _roofs(ax, rows, np.geomspace(low, high, 200), colours)
     groups = rows.groupby("component", sort=False)
     for (name, part), marker in zip(groups, itertools.cycle(style.MARKERS), strict=False):
-        own: Style = {"color": colours[name]}
-        shape: Style = {"marker": marker, "markersize": 4, "linestyle": ""} | own
+        shape: Style = {"marker": marker, "markersize": 4, "linestyle": "", "color": colours[name]}
         both = part.sort_values("pass")
-        ax.plot(*both[place].to_numpy().T, linewidth=0.6, zorder=2, **own)
+        ax.plot(*both[place].to_numpy().T, linewidth=0.6, zorder=2, color=colours[name])
         for pass_, *at in both[["pass", *place]].to_numpy():
-            face = "white" if pass_ == "forward" else colours[name]
-            ax.plot(*at, mfc=face, label="_", **shape)
+            ax.plot(*at, mfc="white" if pass_ == "forward" else colours[name], label="_", **shape)
         ends = both[place].to_numpy()[::-1]
         named.append((labels.folded(labels.words(str(name)), 12), ends, shape))
     bottom, top = 0.4 * rows["flops_per_s"].min(), 3 * rows["peak_flops_per_s"].max()
@@ -121,7 +119,7 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
 
 def _roofs(ax: Axes, rows: pd.DataFrame, x: Any, colours: dict[str, str]) -> list[Any]:
     """Draw the roofs of the data sheet by dtype, and dashed that of the kernels that take most."""
-    roofs, handles = dict[Any, tuple[str, Style]](), list[Any]()
+    roofs = dict[Any, tuple[str, Style]]()
     for *roof, dtype in rows[[*_ROOFS[:2], "dtype"]].to_numpy():
         look: Style = {"color": "0.6" if roofs else "black"}
         roofs.setdefault(tuple(roof), (f"data sheet, {dtype}", look))
@@ -131,12 +129,9 @@ def _roofs(ax: Axes, rows: pd.DataFrame, x: Any, colours: dict[str, str]) -> lis
         look = {"color": colours[name], "linestyle": "--"}
         roofs.setdefault(tuple(roof), (f"{label}, fitted", look))
     for i, ((peak, slope), (told, look)) in enumerate(roofs.items()):
-        y, label = np.minimum(peak, x * slope), labels.shortened(told, 24)
-        handles += ax.plot(x, y, label=label, linewidth=0.9, **look)
-        if i < num_sheets:
-            ridge = f"ridge, {peak / slope:.0f} FLOP/B"
-            handles.append(ax.axvline(peak / slope, label=ridge, **style.DOTTED | look))
-    return handles
+        label = labels.shortened(told, 24) + f", ridge {peak / slope:.0f} FLOP/B" * (i < num_sheets)
+        ax.plot(x, np.minimum(peak, x * slope), label=label, linewidth=0.9, **look)
+    return [*ax.lines]
 
 
 def _bar_axis(ax: Axes, index: pd.MultiIndex | pd.Index, places: Any) -> None:

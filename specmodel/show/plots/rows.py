@@ -68,7 +68,8 @@ def waterfalls(
     if own.empty:
         tables.refuse(", ".join(rows["quantity"].unique()), f"rows of {outcome}", "quantity")
     terms = own["term"][own.groupby("term")["value"].transform("any").astype(bool)].unique()
-    style.rows_axis(axes[0], [labels.folded(_TERMS.get(str(t), str(t)), _WIDTH) for t in terms])
+    named = _TERMS | ({"ideal": "verifying is free"} if outcome == "target_efficiency" else {})
+    style.rows_axis(axes[0], [labels.folded(named.get(str(t), str(t)), _WIDTH) for t in terms])
     figure: Any = axes[0].figure
     figure.supxlabel(labels.titled([outcome]), size="medium")
     figure.draw_without_rendering()  # values have the room that the layout leaves
@@ -81,9 +82,8 @@ def waterfalls(
         style.scaled(ax.xaxis, 1)
         ax.tick_params(axis="y", length=0, labelsize=SMALL)
         spec = ax.get_subplotspec()
-        if varying and (
-            spec is None or spec.is_first_col()
-        ):  # what panels have is told once, as a row's name
+        # what panels have is told once, as a row's name
+        if varying and (spec is None or spec.is_first_col()):
             of: Style = style.BESIDE | {"xycoords": "axes fraction", "ha": "right"}
             ax.annotate("\n".join(map(labels.words, varying)), (0, 1), (-3, 3), **of)
         _waterfall(ax, part.set_index("term")["value"].reindex(terms, fill_value=0.0))
@@ -105,8 +105,7 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     outcome
         "speedup" or "target_efficiency".
     """
-    numbers = ("low", "high", "at_low", "at_high", "nominal")
-    rows = _inputs(table, "tornado", numbers, outcome)
+    rows = _inputs(table, "tornado", ("low", "high", "at_low", "at_high", "nominal"), outcome)
     ranges = rows.reindex(columns=["low", "high", "unit", "source"], fill_value="")
     ranges["unit"] = ranges["unit"].mask(rows["input"].str.endswith(_FACTORS), "×")
     rows["under"] = [f"\n{labels.span(*values)}" for values in ranges.itertuples(index=False)]
@@ -235,10 +234,9 @@ def _name_policies(ax: Axes, rows: pd.DataFrame) -> None:
     style.rows_axis(ax, [labels.folded(str(name), _WIDTH) for name in rows["policy"]])
 
 
-def _reach(values: pd.Series[float], low: pd.Series[float], high: pd.Series[float]) -> np.ndarray:
+def _reach(values: pd.Series[float], low: pd.Series[float], high: pd.Series[float]) -> Any:
     """Return how far intervals reach below and above values, 0 where there is none."""
-    reach: np.ndarray = np.nan_to_num(np.stack([values - low, high - values]))
-    return reach.clip(min=0)
+    return np.maximum(np.nan_to_num(np.stack([values - low, high - values])), 0)
 
 
 def _waterfall(ax: Axes, values: pd.Series[float]) -> None:
@@ -293,12 +291,11 @@ def _name_inputs(ax: Axes, rows: pd.DataFrame, sizes: pd.Series[float], label: s
     """
     tables.need_distinct(rows, ("input",))
     names = [labels.folded(labels.words(name), _WIDTH) for name in rows["input"]]
-    every = names + rows["under"]
     seen = sizes[sizes >= _VISIBLE * sizes.max()].sort_values(ascending=False, kind="stable")
     is_known = rows["input"].loc[seen.index] == "acceptance_rate"
     kept = seen.mask(is_known, np.inf).nlargest(MOST_INPUTS).index
     shown = rows.loc[[i for i in seen.index if i in kept]]
-    told, rest = list(every[shown.index]), sizes.drop(shown.index)
+    told, rest = list((names + rows["under"])[shown.index]), sizes.drop(shown.index)
     if not rest.empty:
         share = 100 * rest.max() / (sizes.max() or 1)
         told.append(f"{len(rest)} others: each\n≤ {np.ceil(share).clip(1):.0f} % of the largest")

@@ -26,7 +26,7 @@ GREY = "0.35"
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 DOTTED: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 0.8}
 """A line at a limit or target."""
-DASHES: tuple[Any, ...] = ("-", "--", "-.", (0, (4, 1)), (0, (6, 1, 1, 1, 1, 1)), (0, (9, 2)))
+DASHES: tuple[Any, ...] = ("-", "--", "-.", (0, (1, 0.7)), (0, (6, 1, 1, 1, 1, 1)), (0, (9, 2)))
 
 MOST_LINES = len(COLOURS)
 MOST_BESIDE = 4
@@ -37,6 +37,9 @@ SMALL = "small"
 """Smallest size of text: 6.7 points where labels have 8."""
 BESIDE: dict[str, Any] = {"textcoords": "offset points", "size": SMALL}
 """Text at some points from what it is of."""
+_BOX = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+BOXED: dict[str, Any] = {"size": SMALL, "bbox": _BOX}
+"""Text that lies above what is drawn."""
 
 Style: TypeAlias = dict[str, Any]
 """Keywords of matplotlib's artists."""
@@ -67,6 +70,14 @@ def crosses(i: int) -> Style:
 
     edge = {"path_effects": [withStroke(linewidth=2.5, foreground="white")]}
     return points(i, marker="x", markersize=5, markeredgewidth=1.2, zorder=4) | edge
+
+
+def side_by_side(ax: Axes, trans: Any, count: int, apart: float = 4.5) -> list[Any]:
+    """Return a transform for each of what stands side by side, `apart` points from the next."""
+    from matplotlib.transforms import ScaledTranslation
+
+    far = apart / 72 * (np.arange(count) - (count - 1) / 2)
+    return [trans + ScaledTranslation(x, 0, ax.figure.dpi_scale_trans) for x in far]
 
 
 def filled(i: int) -> Style:
@@ -119,8 +130,7 @@ def _write_beside(ax: Axes, title: str, ends: list[tuple[Any, Any]]) -> None:
 
     apart = label_room(ax.yaxis, [""]) / ax.bbox.height
     ends = sorted(ends, key=lambda end: float(end[1][1]))
-    to_axes = ax.transData + ax.transAxes.inverted()
-    heights = to_axes.transform([end for _, end in ends])[:, 1]
+    heights = (ax.transData + ax.transAxes.inverted()).transform([end for _, end in ends])[:, 1]
     places = heights.copy()
     for i in range(1, len(places)):  # upwards, then all back by what that moved them in the mean
         places[i] = max(places[i], places[i - 1] + apart)
@@ -129,7 +139,7 @@ def _write_beside(ax: Axes, title: str, ends: list[tuple[Any, Any]]) -> None:
     write: Style = {"transform": ax.transAxes, "size": SMALL}
     for place, (line, end) in zip(places, ends, strict=True):
         ax.text(1.05, place, line.get_label(), va="center", color=line.get_color(), **write)
-        ways: Style = {"coordsA": ax.transData, "coordsB": ax.transAxes, "linewidth": 0.5}
+        ways: Style = {"coordsA": line.get_transform(), "coordsB": ax.transAxes, "linewidth": 0.5}
         ax.add_artist(ConnectionPatch(end, (1.04, place), color=line.get_color(), **ways))
     # on lines of a word each, as narrow as the names below
     told = title.partition(" (")[0].replace(" ", "\n")
@@ -148,7 +158,7 @@ def name_points(ax: Axes, named: Sequence[tuple[str, Any, Style]]) -> list[Any]:
     taken, left = list[Any](), []
     for label, points, shape in named:
         for (x, y), dx, dy in product(points, (4, -4), (0, -8, 8)):
-            own = BESIDE | {"color": shape["color"], "ha": "left" if dx > 0 else "right"}
+            own = BESIDE | {"color": shape["color"], "ha": "left" if dx > 0 else "right"} | BOXED
             text = ax.annotate(label, (x, y), (dx, dy), linespacing=1, va="center", **own)
             box = text.get_window_extent()
             is_inside = ax.bbox.x0 < box.x0 and box.x1 < ax.bbox.x1

@@ -53,10 +53,16 @@ def test_bands_span_the_intervals():
     _, swatch, _ = drawn.get_legend().legend_handles
     assert swatch.get_facecolor() == tuple(band.get_facecolor()[0])
     both = pd.concat([table.assign(draft_length=1), table.assign(draft_length=3, speedup=1)])
-    bars = plots.speedup(both, ax()).collections
+    beside = plots.speedup(both, ax())
+    bars = beside.collections
     assert np.allclose(bars[0].get_segments(), [[[1, 1.1], [1, 1.4]], [[2, 1.3], [2, 1.9]]])
     moved = [each.get_transform().transform((1, 1))[0] for each in bars]
     assert moved[0] < moved[1], "beside one another"
+    points = [line.get_transform().transform((1, 1))[0] for line in beside.lines[:2]]
+    assert points == moved, "with their points"
+    low, high = beside.get_ylim()
+    assert low == 0
+    assert high > 1.9
 
 
 def test_a_line_breaks_where_cuda_graphs_end_and_only_what_was_computed_is_drawn():
@@ -71,6 +77,9 @@ def test_a_line_breaks_where_cuda_graphs_end_and_only_what_was_computed_is_drawn
     one, other, _unity, edge, *_ = plots.speedup(table.assign(**best), ax()).lines
     assert data([one, other]) == [[[2, 1], [4, 1.2], [8, 1.44]], [[32, 0.8], [64, 0.6]]]
     assert edge.get_xdata() == [8, 8], "where the graphs of 3 end, though those of 1 do not"
+    two = pd.concat([table.assign(draft_length=1), table.assign(draft_length=3, speedup=1.1)])
+    ends = [leader.xy1 for leader in plots.speedup(two, ax()).patches]
+    assert sorted(map(tuple, ends)) == [(8, 1.1), (8, 1.44)], "named where the longest run ends"
     alone = plots.speedup(table[:3], ax())
     assert len(alone.lines) == 2, "a line and break-even"
     ends = {"speedup_low": table["speedup"] - 0.1, "speedup_high": table["speedup"] + 0.2}
@@ -104,8 +113,9 @@ def test_what_was_measured_at_no_batch_size_is_a_level():
     table = pd.DataFrame({"batch_size": [1, 4], "speedup": [1.2, 1.3]})
     peak = pd.DataFrame({"batch_size": [None], "speedup": [1.4]})
     drawn = plots.speedup(table, ax(), measured=peak)
-    (level,) = (c.get_segments()[0][:, 1].tolist() for c in drawn.collections if c.get_segments())
-    assert level == [1.4, 1.4]
+    (level,) = (line for line in drawn.lines if not line.get_clip_on())
+    assert data([level]) == [[[0, 1.4]]]
+    assert level.get_transform() == drawn.get_yaxis_transform(), "at the edge, at no batch size"
     assert "measured, batch size not given" in legend(drawn)
 
 
@@ -245,6 +255,12 @@ def test_of_one_context_the_speedup_of_each_length_is_drawn_and_the_best_framed(
     longer = table.assign(context_length=4096, best_draft_length=0, speedup=[1, 0.5, 0.9, 0.8])
     drawn = plots.best_draft_length(pd.concat([table, longer]), ax())
     assert [*written(drawn).values()] == ["2", "0", "0", "0"]
+    losing = pd.concat(
+        [table.assign(best_draft_length=2, fits=True, speedup=[1, 1.7, 0.5, 0.8]), longer]
+    )
+    drawn = plots.best_draft_length(losing, ax())
+    assert [*written(drawn).values()] == ["2", "2*", "0", "0"], "0 is no draft"
+    assert drawn.get_legend().get_title().get_text().endswith("*: loses")
     alike = pd.concat([table.assign(speedup=[1.69, 1.7, 0.9, 0.8]), longer.assign(fits=True)])
     told = plots.best_draft_length(alike, ax())
     assert written(told)[0.5, 0.5] == "0–2"
