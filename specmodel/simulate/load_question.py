@@ -123,19 +123,19 @@ def load(
     client: Any = None,
     **arguments: Unpack[LoadArguments],
 ) -> Loaded:
-    """Simulate a server under load, as the command does: what rates do, or the largest rate.
+    """Simulate a server under load: the effect of request rates, or the largest rate.
 
     Parameters
     ----------
     target, hardware
         Model and GPU, as in `specmodel.predict`.
     workers, client
-        Where a search is computed, as `capacities` takes it [-].
+        Where a search runs, as in `capacities` [-].
     **arguments
         Those of `simulate.arguments.LoadArguments`: options of the command, as numbers, lists or
-        its texts. A target (`tpot_target`, `ttft_target` [s]) without
-        `request_rate` [request/s] or `users` asks for the largest rate; `drain` prompts [request]
-        are all there at once, and are answered to the end.
+        text. A target (`tpot_target`, `ttft_target` [s]) without `request_rate` [request/s] or
+        `users` asks for the largest rate. `drain` prompts [request] arrive all at once, and the
+        server answers them to the end.
 
     Examples
     --------

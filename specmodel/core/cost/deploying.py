@@ -73,15 +73,15 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def deploy(**arguments: Unpack[DeploymentArguments]) -> tuple[Deployment, dict[str, Any]]:
-    """Return a deployment from records, names or paths, and what was assumed in making it.
+    """Return a deployment made from records, names or paths, and the assumptions behind it.
 
-    It has just what is named: without degrees one GPU, without a drafter none. `predict` takes what
-    is usual instead.
+    It contains only what you name: one GPU without degrees, no drafter by default. `predict` fills
+    in what is usual instead.
 
     Parameters
     ----------
     **arguments
-        What runs where: those of `RunArguments` and `DeploymentArguments`.
+        What runs where: the arguments of `RunArguments` and `DeploymentArguments`.
 
     Examples
     --------

@@ -42,14 +42,14 @@ def decode(
     target, hardware, batch_size, context_length, prompt_length, output_length, lockstep, interval
         As in `specmodel.predict` [request] [token] [token] [token].
     **others
-        How it runs: those of `cost.arguments.RunArguments`.
+        How it runs: the arguments of `cost.arguments.RunArguments`.
 
     Returns
     -------
     Prediction
         Arrays of the shape to which the arguments broadcast: tpot, throughput, largest_share (what
-        takes most of a step), memory_bytes, max_batch_size; with lengths of prompt and output also
-        prefill_time, that of a whole prompt while every other replica prefills one too.
+        needs most of a step), memory_bytes, max_batch_size. With lengths of prompt and output,
+        prefill_time is the time of a whole prompt while every other replica prefills one too.
 
     Examples
     --------
