@@ -44,7 +44,7 @@ def in_words(fact: Fact, form: str) -> str:
 
 
 def html(told: Any) -> str:
-    """Return what a notebook shows: the page of an answer, and a table of its facts.
+    """Return the HTML of an answer for a notebook: its page, and a table of its facts.
 
     Parameters
     ----------

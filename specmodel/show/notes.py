@@ -26,7 +26,7 @@ def words(note: Note) -> str:
     Parameters
     ----------
     note
-        Its kind is one of those below.
+        The note, of one of the kinds below.
     """
     more = _WORDS[note.kind](note.values)
     return _TEXTS.get(note.kind, "{told}").format_map({**note.values, **more})

@@ -1,4 +1,4 @@
-"""Words that several commands share: the deployment, reasons, errors, assumptions.
+"""Write the words that commands share: the deployment, reasons, errors, assumptions.
 
 Imports nothing heavy, as commands import it before they know whether only their help is wanted.
 """

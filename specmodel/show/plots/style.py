@@ -1,4 +1,4 @@
-"""What figures share: colours, ticks that fit, legends above; no global style is changed."""
+"""Share colours, ticks that fit, and legends above between figures; no global style changes."""
 
 from __future__ import annotations
 
