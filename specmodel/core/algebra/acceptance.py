@@ -1,4 +1,4 @@
-"""How often drafted tokens are accepted, in whichever of six forms it was measured."""
+"""Describe how often drafted tokens are accepted, in any of six measured forms."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""The one exception that users can cause, and how it reads: argument, value, what would do."""
+"""Define the one exception that users can cause, and its text: argument, value, remedy."""
 
 from collections.abc import Collection, Iterable, Mapping
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What runs where: a target, its drafter, GPUs and an engine."""
+"""Define what runs where: a target, its drafter, GPUs and an engine."""
 
 from collections.abc import Hashable
 from functools import cached_property

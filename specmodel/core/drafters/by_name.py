@@ -105,8 +105,7 @@ def drafter_kind(drafter: Drafter | str | Path, target: Architecture | str | Pat
     Parameters
     ----------
     drafter, target
-        Records, names or paths; the target is read only if the drafter is the name of a model or a
-        path.
+        Records, names or paths. The target is read only if the drafter is a model's name or a path.
 
     Examples
     --------

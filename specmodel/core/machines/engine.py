@@ -1,4 +1,4 @@
-"""Overheads of a serving stack: what a pass costs beyond its FLOPs and bytes."""
+"""Describe the overheads of a serving stack: costs of a pass beyond its FLOPs and bytes."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

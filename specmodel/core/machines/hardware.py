@@ -1,4 +1,4 @@
-"""Hardware profiles: data-sheet peaks of one GPU (or CPU), each with its source."""
+"""Describe hardware: data-sheet peaks of one GPU (or CPU), each with its source."""
 
 from collections.abc import Collection, Mapping
 from functools import cache

@@ -1,4 +1,4 @@
-"""Plain decoding: how long a token takes without speculation, and what limits it."""
+"""Predict plain decoding: the time of a token without speculation, and its limit."""
 
 from __future__ import annotations
 
@@ -77,16 +77,16 @@ def decode_deployed(
     interval: bool = False,
     **others: Unpack[DeployedPoints],
 ) -> Prediction:
-    """Predict plain decoding of a deployment as `deploy` gives it, without a drafter.
+    """Predict plain decoding of a deployment without a drafter, as `deploy` returns it.
 
     Parameters
     ----------
     deployment, assumed
-        What runs where, and what was assumed of it, as `deploy` returns them.
+        What runs where, and the assumptions about it, as `deploy` returns them.
     interval
-        Whether 80 % intervals are added.
+        Whether to add 80 % intervals.
     **others
-        Points: those of `cost.arguments.DeployedPoints`.
+        Points: the arguments of `cost.arguments.DeployedPoints`.
     """
     points, notes = plain_points(**others)
     points["draft_length"] = np.zeros(())

@@ -1,4 +1,4 @@
-"""What a case with speculation gains, point by point, and what was assumed for that."""
+"""Predict what speculation gains, point by point, and the assumptions behind it."""
 
 from __future__ import annotations
 
@@ -252,23 +252,22 @@ def predict_deployed(
     interval: bool = False,
     **others: Unpack[DeployedPoints],
 ) -> Prediction:
-    """Predict for a deployment as `deploy` gives it, at given draft lengths.
+    """Predict a deployment, as `deploy` returns it, at given draft lengths.
 
     Parameters
     ----------
     deployment, assumed
-        What runs where, and what was assumed of it, as `deploy` returns them.
+        What runs where, and the assumptions about it, as `deploy` returns them.
     draft_length, verify_tokens
-        Tokens drafted in each step, 0 for none, and tokens verified, by default all these and one
-        more [token].
+        Tokens drafted in each step, 0 for none, and tokens verified, by default one more [token].
     acceptance
         An `Acceptance`, or the acceptance rate [-].
     max_draft_length
-        Longest draft considered, by default that of the search for a best one [token].
+        Longest draft length to consider, by default that of the search for the best one [token].
     interval
-        Whether 80 % intervals are added.
+        Whether to add 80 % intervals.
     **others
-        Other points: those of `cost.arguments.DeployedPoints`.
+        Other points: the arguments of `cost.arguments.DeployedPoints`.
     """
     points, told = plain_points(**others)
     assumed = {**assumed, **told}
