@@ -1,4 +1,4 @@
-"""Schedules of draft lengths in the format of each engine's own configuration."""
+"""Write schedules of draft lengths in the format of each engine's configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers along one axis of a prediction: where speculation pays, and with which draft length."""
+"""Find where speculation pays along one axis of a prediction, and with which draft length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to paste into an engine, judged at every batch size up to the largest that was asked."""
+"""Decide what to paste into an engine, judged at every batch size up to the largest requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why speculation gains what it gains: waterfalls of ratios, and the components of each pass."""
+"""Explain the gain of speculation: waterfalls of ratios, and the components of each pass."""
 
 from __future__ import annotations
 

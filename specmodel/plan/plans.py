@@ -1,4 +1,4 @@
-"""A schedule as an engine runs it: up to where drafting pays or memory ends."""
+"""Plan a schedule as an engine runs it: up to where drafting pays or memory ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draft length by batch size: the most speedup with few changes."""
+"""Choose the draft length by batch size: the most speedup with few changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an answer tells, as lines of text: templates filled with facts."""
+"""Write an answer as lines of text: templates filled with facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views of a prediction by name: each is one answer, in all forms."""
+"""Return views of a prediction by name: each is one answer, in all forms."""
 
 from __future__ import annotations
 

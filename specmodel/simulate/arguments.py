@@ -1,4 +1,4 @@
-"""The arguments of questions of load, spelled out once for all that take them."""
+"""Define the arguments of questions of load, once for all functions that accept them."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The largest rate that a server carries within targets, by simulation, and how sure that is.
+"""Find the largest rate that a server sustains within targets by simulation, and its interval.
 
 What decides is the slowness of a request: the larger of its times over their targets. A rate is
 carried if the share of requests asked for has a slowness of at most 1. Times that are f times as

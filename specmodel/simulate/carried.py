@@ -1,4 +1,4 @@
-"""The largest rates within targets: of policies, of schedules, of alternatives to compare."""
+"""Find the largest rates within targets: of policies, schedules, and alternatives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alternatives side by side, and what each carries within targets."""
+"""Compare alternatives, and the largest rate of each within targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drains: prompts that are all there at once, answered to the end, as in rollouts and batches."""
+"""Simulate drains: all prompts arrive at once and are answered, as in rollouts and batches."""
 
 from __future__ import annotations
 

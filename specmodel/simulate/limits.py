@@ -1,4 +1,4 @@
-"""Limits of a server: what its scheduler takes in a step, and what its memory holds."""
+"""Define limits of a server: of its scheduler in a step, and of its memory."""
 
 import numpy as np
 from msgspec import Struct

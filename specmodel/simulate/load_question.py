@@ -1,7 +1,7 @@
-"""A question of load, resolved: which requests come, what serves them, and under which policies.
+"""Resolve a question of load: the requests, their server, and the policies.
 
-The command and Python come through here alike. What was not given is taken as usual, and stands
-among what was assumed.
+The command and Python both use it. What was not given has its usual value, and is listed as an
+assumption.
 """
 
 from __future__ import annotations

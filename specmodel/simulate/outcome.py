@@ -1,4 +1,4 @@
-"""What a run of the simulator recorded, and what follows from that."""
+"""Record a run of the simulator, and compute statistics from it."""
 
 from collections.abc import Sequence
 from functools import cached_property

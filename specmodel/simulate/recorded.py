@@ -1,4 +1,4 @@
-"""Recorded requests from files: our own tables, public traces, and records of benchmarks."""
+"""Read recorded requests from files: tables, public traces, and records of benchmarks."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice

@@ -1,7 +1,7 @@
-"""A question of policies, resolved: which requests are replayed, and what their steps take.
+"""Resolve a question of policies: the requests to replay, and the times of their steps.
 
-The command and Python come through here alike. What was not given is taken as usual, and stands
-among what was assumed.
+The command and Python both use it. What was not given has its usual value, and is listed as an
+assumption.
 """
 
 from __future__ import annotations

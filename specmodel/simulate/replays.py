@@ -1,4 +1,4 @@
-"""The simulator: policies over requests, one of them step by step, and the figures of them all."""
+"""Replay policies over requests, or one request step by step, and summarise all."""
 
 import pickle
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Requests that arrive at a server: when they do, with how long prompts and outputs."""
+"""Define requests to a server: their arrivals, and the lengths of prompts and outputs."""
 
 from pathlib import Path
 from typing import Any, Literal, get_args

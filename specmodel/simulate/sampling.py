@@ -1,8 +1,8 @@
-"""What is drawn at random: the streams of random numbers, and the noise of requests and steps.
+"""Draw random numbers: their streams, and the noise of requests and steps.
 
-Noise is how many experts a pass loads and how long a step takes, around their means. It is drawn by
-output position and not by step: all policies meet the same noise at the same place of an output,
-and differ only by their own decisions.
+Noise varies the experts that a pass loads, and the time of a step, around their means. It is drawn
+by output position and not by step. All policies then have the same noise at the same place of an
+output, and differ only by their own decisions.
 """
 
 import numpy as np

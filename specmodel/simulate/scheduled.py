@@ -1,4 +1,4 @@
-"""Schedules of draft lengths for an engine, and which carries most within targets."""
+"""Schedule draft lengths for an engine, and find the schedule with the highest capacity."""
 
 from __future__ import annotations
 

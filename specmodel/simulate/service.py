@@ -1,4 +1,4 @@
-"""A server ready to run, and a run of requests through the simulator."""
+"""Prepare a server, and run requests through the simulator."""
 
 from collections.abc import Mapping
 from functools import partial

@@ -1,4 +1,4 @@
-"""Where the requests of a replay come from: a trace, or processes that they are drawn from."""
+"""Provide the requests of a replay: from a trace, or drawn from processes."""
 
 import itertools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A deployment under load: the same requests under several policies."""
+"""Study a deployment under load: the same requests under several policies."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property

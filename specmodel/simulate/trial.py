@@ -1,4 +1,4 @@
-"""What a policy of a study carries within targets: rates simulated with replications."""
+"""Find the rate that a policy sustains within targets, simulated with replications."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What one operating point depends on: elasticities, tornado, Sobol' indices, and all three."""
+"""Analyse what one operating point depends on: elasticities, tornado, Sobol' indices."""
 
 from __future__ import annotations
 

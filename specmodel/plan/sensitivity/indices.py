@@ -1,4 +1,4 @@
-"""Sobol' indices of any vectorised function, with bootstrap confidence intervals."""
+"""Estimate Sobol' indices of any vectorised function, with bootstrap confidence intervals."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

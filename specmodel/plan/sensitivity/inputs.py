@@ -1,4 +1,4 @@
-"""The continuous inputs of a deployment at one point, and what comes out for arrays of any."""
+"""List the continuous inputs of a deployment at one point, and evaluate arrays of them."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Ranges of inputs: as given, of published models, and from the covariance of the calibration."""
+"""Find ranges of inputs: given, from published models, and from the fits' covariance."""
 
 import math
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
-"""Sweeps in memory, as text, and written: a folder of parts, or one file joined of them.
+"""Compute sweeps in memory, as text, or in files: a folder of parts, or one joined file.
 
-Each part is written whole or not at all, and those that are there are skipped, so that a sweep that
-was killed goes on by the same call. Those of a CSV stand beside it, in ``NAME.csv.parts/``, until
-all are there and joined. Those of one Parquet file are its row groups, which are not kept: joining
-files would encode them once more, which takes three times as long.
+Each part is written completely or not at all, and existing parts are skipped. The same call then
+resumes an interrupted sweep. Parts of a CSV are next to it, in ``NAME.csv.parts/``, until all are
+finished and joined. Parts of a single Parquet file are its row groups, which are not kept: joining
+files would encode them again, which needs three times as long.
 """
 
 from __future__ import annotations

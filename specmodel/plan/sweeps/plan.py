@@ -1,4 +1,4 @@
-"""What a sweep computes: every combination of lists, cut into parts of a bounded size."""
+"""Plan a sweep: every combination of lists, split into parts of limited size."""
 
 import itertools
 import math
