@@ -49,7 +49,7 @@ def html(told: Any) -> str:
     Parameters
     ----------
     told
-        A prediction, or another answer.
+        The answer, such as a prediction.
     """
     facts = told.facts.items() if told.is_brief else ()
     rows = [f"<tr><th>{name}</th><td>{escape(in_words(of, '{}'))}</td></tr>" for name, of in facts]

@@ -309,8 +309,8 @@ def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
     """Return the common spread of a series, and the spread of points around its mean [-].
 
     They are standard deviations of normal distributions with the same central 80 % as the log
-    errors, so that a few wild points do not widen them. Variances add up: the common one is what
-    the points' own one leaves of the whole.
+    errors. A few outliers therefore do not widen them. Variances add up: the common one is what the
+    points' own one leaves of the whole.
     """
     within = errors - errors.groupby(series).transform("mean")
     ends = (part.quantile([0.9, 0.1]) for part in (within, errors))
