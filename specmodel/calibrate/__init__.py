@@ -1,4 +1,4 @@
-"""Calibration: measuring kernels and servers, and fitting profiles to what was measured."""
+"""Measure kernels and servers, and fit profiles to the measurements."""
 
 from typing import TYPE_CHECKING
 

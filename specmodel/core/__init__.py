@@ -1,6 +1,6 @@
-"""The cost model: from sizes, rates and overheads to times, and from times to a prediction.
+"""Model costs: from sizes, rates and overheads to times, and from times to a prediction.
 
-It stands alone: nothing in it names planning, simulation, calibration or what is shown.
+It stands alone: it never imports planning, simulation, calibration or output.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""Answers: where speculation pays, with which draft length, from which acceptance, and why.
+"""Answer where speculation pays, with which draft length, from which acceptance, and why.
 
-What cannot be used is refused with an `InputError` that names argument, value and remedy.
+An invalid argument raises an `InputError` that names argument, value and remedy.
 """
 
 from typing import TYPE_CHECKING

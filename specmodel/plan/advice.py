@@ -1,4 +1,4 @@
-"""What a prediction or a schedule advises: on or off, where, start options, a better layout."""
+"""Advise from a prediction or a schedule: on or off, where, start options, a better layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alternatives: whatever may be a list side by side, each resolved once and predicted."""
+"""Compare alternatives: combinations of listed arguments, each resolved once and predicted."""
 
 from __future__ import annotations
 

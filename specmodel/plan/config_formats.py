@@ -1,4 +1,4 @@
-"""Schedules of draft lengths in the format of each engine's own configuration."""
+"""Write schedules of draft lengths in the format of each engine's configuration."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     name, caveats
-        The engine's name, for people, and a sentence for each case in which it deviates.
+        The engine's name, for people, and a sentence for each case in which it deviates from a
+        schedule.
     write, place
-        Write a schedule that drafts somewhere for a kind of drafter, the number of its modules [-]
-        and its path, and say where that text goes, and what else must be set.
+        Function that writes a schedule for a kind of drafter, the number of its modules [-] and its
+        path. Function that says where that text goes, and what else you must set.
     drafters, longest_first
-        Kinds of drafters whose draft length it can change, any if empty; whether no draft may be
-        longer than that at batch size 1.
+        Kinds of drafters whose draft length it can change, any if empty. Whether the draft at batch
+        size 1 must be the longest.
     most_requests, is_of_replica, drafting_requests
-        Its option for the most requests that are decoded together, whether each data-parallel
-        replica counts its own, and how many it lets run with a drafter where the option is not
-        given; 0 where a drafter changes nothing [request].
+        Its option for the most requests to decode together. Whether each data-parallel replica
+        counts its own. Its default with a drafter, 0 if a drafter does not change it [request].
     keeps_last
-        Whether the last length holds above the last batch size too; else nothing is drafted there.
+        Whether the last length also applies above the last batch size; else nothing is drafted
+        there.
     since, start
-        First version that takes a schedule, "" if not told, and the start command that holds the
-        fragment, "" where a file does.
+        First version that accepts a schedule, "" if unknown. The start command that contains the
+        fragment, "" if a file does.
     """
 
     name: str
@@ -60,7 +61,7 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
     start: str = ""
 
     def check_drafter(self, case: Case) -> None:
-        """Refuse a drafter of a kind whose length the engine cannot change."""
+        """Check that the engine can change the draft length of this kind of drafter."""
         kind = kind_of(case.deployment)
         if self.drafters and kind not in self.drafters:
             engine = self.name.lower()
@@ -69,25 +70,25 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
             raise InputError("drafter", case.where.named.get("drafter", kind), expected)
 
     def requests_option(self, requests: int, replicas: int) -> str:
-        """Return the option under which so many requests of all replicas are decoded together."""
+        """Return the option that lets all replicas decode so many requests together."""
         each = max(requests // replicas, 1) if self.is_of_replica else requests
         return f"{self.most_requests} {each}"
 
     def fragment(
         self, schedule: Schedule, drafter: str = "", num_modules: int = 1, path: str | None = ""
     ) -> str:
-        """Return the schedule as text of the configuration; "" where no batch size has a draft.
+        """Return the schedule as configuration text; "" if no batch size has a draft.
 
-        A drafter of kind "" leaves out what depends on it; `num_modules` counts its modules for
-        several tokens, each with weights of its own [-]; without a `path` DRAFTER stands for it,
-        which None says is the target.
+        With kind "", the text omits what depends on the drafter. `num_modules` counts modules that
+        draft several tokens, each with its own weights [-]. An empty `path` prints as DRAFTER; None
+        means that the target is the drafter.
         """
         drafts = schedule.max_draft_length > 0
         return self.write(schedule, drafter, num_modules, path) if drafts else ""
 
 
 def config_format(name: str) -> ConfigFormat:
-    """Return how an engine takes a schedule.
+    """Return the format in which an engine accepts a schedule.
 
     Parameters
     ----------

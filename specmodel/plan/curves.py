@@ -1,4 +1,4 @@
-"""Answers along one axis of a prediction: where speculation pays, and with which draft length."""
+"""Find where speculation pays along one axis of a prediction, and with which draft length."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class SweetSpot(Struct, frozen=True, kw_only=True):
     peak_batch_size, peak_speedup
         The batch size with the largest speedup, and that speedup [request] [-].
     paying, near_peak
-        First and last batch size of each run of neighbours with a speedup above 1, and of the run
-        around the peak with at least the peak's over √2, MoESD's range of batch sizes [request].
+        First and last batch size of each range with a speedup above 1, and of the range around the
+        peak with at least the peak's speedup over √2, as in MoESD [request].
     """
 
     peak_batch_size: int
@@ -53,13 +53,13 @@ class SweetSpot(Struct, frozen=True, kw_only=True):
 
 
 def sweet_spot(batch_size: Numeric, speedup: Numeric) -> SweetSpot:
-    """Return where on a curve speculation pays: section 3.2 of MoESD, B_min and B_max.
+    """Return where a curve pays and peaks: B_min and B_max in section 3.2 of MoESD.
 
     Parameters
     ----------
     batch_size, speedup
-        Rising batch sizes [request], and the speedup at each of them [-]. Ranges end at some of
-        the sizes; of several equal peaks the first is taken.
+        Ascending batch sizes [request], and the speedup at each of them [-]. Ranges end at given
+        sizes. The first of several equal peaks counts.
 
     Examples
     --------
@@ -88,15 +88,15 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
     Parameters
     ----------
     prediction
-        Points with rising batch sizes along one axis, at one draft length or the best of each.
-        Points that do not fit in memory are left out, unless none fits.
+        Points with ascending batch sizes along one axis, at one draft length or the best of each.
+        Points that do not fit in memory are ignored, unless none fits.
 
     Returns
     -------
     pandas.DataFrame
-        A row for each curve: draft_length and tokens_per_step, at the peak where they vary,
+        A row for each curve: draft_length and tokens_per_step (at the peak if they vary),
         context_length, peak_batch_size, peak_speedup, paying (as text), near_peak_first,
-        near_peak_last, and largest_batch_size, the last that was considered.
+        near_peak_last, and largest_batch_size, the last one considered.
 
     Examples
     --------
@@ -176,24 +176,22 @@ def _is_at_best(prediction: Prediction) -> bool:
 
 
 def break_even(prediction: Prediction) -> pd.DataFrame:
-    """Return the acceptance rate from which speculation pays at each point, by times alone.
+    """Return the acceptance rate from which speculation pays at each point, from times alone.
 
     Parameters
     ----------
     prediction
-        The points; the acceptance that they were predicted with does not matter, unless it is by
-        context.
+        The points. Their acceptance does not matter, unless it is by context.
 
     Returns
     -------
     pandas.DataFrame
-        A row for each point: batch_size, context_length, draft_length,
-        break_even_acceptance_rate and break_even_tokens_per_step, NaN where no rate pays,
-        speedup_per_token, what a token more a step adds to the speedup, max_graph_batch_size,
-        missing without a limit, and fits, whether it fits in memory. Of a prediction with
-        intervals and no prefill also sure_acceptance_rate and sure_tokens_per_step, from which the
-        80 % interval of the speedup is above 1, NaN where it is at no rate. With acceptance by
-        context also tokens_per_step and speedup, by it.
+        A row for each point: batch_size, context_length, draft_length, break_even_acceptance_rate
+        and break_even_tokens_per_step, NaN if no rate pays; speedup_per_token, the speedup that one
+        more token per step adds; max_graph_batch_size, missing without a limit; and fits, whether
+        it fits in memory. With intervals and no prefill also sure_acceptance_rate and
+        sure_tokens_per_step, from which the whole 80 % interval of the speedup is above 1, NaN if
+        no rate suffices. With acceptance by context also its tokens_per_step and speedup.
 
     Examples
     --------

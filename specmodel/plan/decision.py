@@ -1,4 +1,4 @@
-"""What to paste into an engine, judged at every batch size up to the largest that was asked."""
+"""Decide what to paste into an engine, judged at every batch size up to the largest requested."""
 
 from __future__ import annotations
 
@@ -54,29 +54,29 @@ class Graphs(Struct, frozen=True, kw_only=True):
 
 
 class Decision(Struct, frozen=True, kw_only=True, eq=False):
-    """What an engine is started with for all batch sizes, and what that gives.
+    """The settings to start an engine with, for all batch sizes, and their effect.
 
     Parameters
     ----------
     prediction
-        Of what is pasted, at the batch sizes asked.
+        Prediction with these settings, at the requested batch sizes.
     length, as_good
-        The draft length, the longest of a schedule, and the first and last that gain as much
+        The draft length, or the longest of a schedule. The shortest and longest that gain as much
         [token].
     plan
-        The schedule, None for one length.
+        The schedule; None for a single length.
     gives_away
-        Share of the best speedup that is given up, in the mean over the batch sizes asked [-].
+        Share of the best speedup that the settings give up, as a mean over batch sizes [-].
     no_room_at
-        Batch sizes asked that fit without drafts alone [request].
+        Requested batch sizes that fit in memory only without drafts [request].
     graphs
-        Larger CUDA graphs, where steps need them.
+        Larger CUDA graphs, if steps need them.
     most_requests
-        Largest batch size before a loss that nothing avoids; None without one [request].
+        Largest batch size before a loss that no setting avoids; None without such a loss [request].
     recipe
-        First and last draft length of published recipes, where the pasted one is another [token].
+        Range of draft lengths in published recipes, if `length` is outside it [token].
     recipe_gain
-        Mean speedup with the nearest of them over that with `length`, less one [-].
+        Mean speedup with the nearest of these over that with `length`, minus one [-].
     """
 
     prediction: Prediction
@@ -92,7 +92,7 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def paste(self) -> tuple[str, str]:
-        """What an engine is started with, and where that goes; "" for engines that take none."""
+        """Text to start an engine with, and where it goes; "" for engines without one."""
         if self.plan is None:
             return start_options(self.prediction, self.length, self.most_requests)
         sizes = graph_option(self.prediction.deployment)
@@ -103,7 +103,7 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
         return options, f"{start}, {self.plan.config.since} or newer"
 
     def facts(self) -> dict[str, Fact]:
-        """Return what is pasted, what it gives away, and what larger CUDA graphs avoid."""
+        """Return the text to paste, the gain it gives up, and losses that larger graphs avoid."""
         graphs, first, last = self.graphs, *self.as_good
         starts = graphs.first if graphs and graphs.first < graphs.batch_size else None
         return {
@@ -124,22 +124,22 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def decide(prediction: Prediction, largest: int | None = None) -> Decision | None:
-    """Return what to paste for a prediction at best draft lengths; None if no draft gains or fits.
+    """Return the settings for a prediction at best draft lengths; None if no draft gains or fits.
 
-    That is one length for all batch sizes: the shortest within `NEAR` of the best geometric mean of
-    speedups over the batch sizes asked, with CUDA graphs as large as its steps unless their size
-    was given. It loses at no batch size up to the largest asked. Where no length near the best does
-    so, it is a schedule if the engine takes one; else the best length that loses nowhere; else the
-    best up to its first loss. None also where more than the batch size varies, or draft lengths
-    were given.
+    The default is one length for all batch sizes: the shortest within `NEAR` of the best geometric
+    mean of speedups over them. CUDA graphs are as large as its steps, unless you gave their size.
+    This length loses at no batch size up to the largest requested one. If no length near the best
+    does so, the answer is a schedule if the engine accepts one. Otherwise it is the best length
+    without a loss, or else the best length up to its first loss. The answer is also None if more
+    than the batch size varies, or if you gave draft lengths.
 
     Parameters
     ----------
     prediction
-        At the batch sizes asked.
+        Prediction at the requested batch sizes.
     largest
-        Largest batch size that will run, to which the mean goes and for which the best length is
-        taken and none near it; all that were asked if None [request].
+        Largest batch size that will run. The mean then ends there, and the length is the best one,
+        not one near it. If None, all requested sizes count [request].
 
     Raises
     ------

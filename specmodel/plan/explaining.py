@@ -1,4 +1,4 @@
-"""Why speculation gains what it gains: waterfalls of ratios, and the components of each pass."""
+"""Explain the gain of speculation: waterfalls of ratios, and the components of each pass."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _COORDINATES = ("batch_size", "draft_length", "context_length")
 
 
 class Explanation(Struct, frozen=True, kw_only=True, eq=False):
-    """Two waterfalls for each point of a prediction.
+    """Two waterfalls for each point: losses of target efficiency, and of speedup.
 
     Parameters
     ----------
     prediction
-        The points that are explained.
+        The explained points.
     target_efficiency
-        Contribution of each of `VERIFY_TERMS`, which lead from 1 (verifying takes no longer than a
-        decode step) to the target efficiency; without state and index where no layer has any [-].
+        Contribution of each of `VERIFY_TERMS`. They lead from 1, where verifying takes as long as a
+        decode step, to the target efficiency. State and index are absent if no layer has any [-].
     ideal_speedup, speedup
-        Speedup if all drafted tokens were accepted and a step took no longer than a decode step,
-        and the contribution of each of `SPEEDUP_TERMS`, which lead from there to the speedup [-].
+        Speedup if all drafted tokens were accepted and a step took as long as a decode step. The
+        contribution of each of `SPEEDUP_TERMS`, which lead from there to the speedup [-].
     """
 
     prediction: Prediction
@@ -66,14 +66,14 @@ class Explanation(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def largest(self) -> list[dict[str, float]]:
-        """For each point the two terms that take most of the speedup, and how much [-]."""
+        """The two terms that reduce the speedup most at each point, and by how much [-]."""
         losses = zip(*((-values.ravel()).tolist() for values in self.speedup.values()), strict=True)
         terms = (zip(self.speedup, own, strict=True) for own in losses)
         two = (sorted(each, key=lambda term: -term[1])[:2] for each in terms)
         return [{name: loss for name, loss in each if loss > 0.005} for each in two]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for each point, quantity and step of its waterfall, ends included."""
+        """Return a row for each point, quantity and step of its waterfall, including both ends."""
         import pandas as pd
 
         return pd.DataFrame(self.rows())
@@ -93,26 +93,26 @@ class Explanation(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def explain(prediction: Prediction) -> Explanation:
-    """Return how much each cause takes from target efficiency and speedup.
+    """Return how much each cause reduces target efficiency and speedup.
 
-    Contributions are Shapley values: the mean, over all orders of adding causes one by one, of what
-    a cause changes when it is added. They are taken twice. First in seconds, by
-    `StepTimes.growth_by_cause`. Then in the ratios ``tokens / (1 + s)``, where s is what causes add
-    in units of a decode step. The value of a set of causes depends only on its sum s and on whether
-    rejection, which lowers the tokens, is in it: 2^8 sets take the place of 8! orders (2^10 where
-    layers have state and index). Where only a share r of the steps has a proposal, the ideal is
-    ``1 + r draft_length``. Where verifying takes less time than a decode step, the efficiency is 1,
-    of which no cause takes anything.
+    Contributions are Shapley values: the mean change when a cause is added, over all orders of
+    adding causes one by one. They are computed twice: first in seconds, by
+    `StepTimes.growth_by_cause`; then in the ratios ``tokens / (1 + s)``, where s is what causes add
+    in units of a decode step. The value of a set of causes depends only on its sum s, and on
+    whether it contains rejection, which reduces the tokens. So 2^8 sets replace 8! orders (2^10 if
+    layers have state and index). If only a share r of the steps has a proposal, the ideal is ``1 +
+    r draft_length``. If verifying takes less time than a decode step, the efficiency is 1, and no
+    cause reduces it.
 
     Parameters
     ----------
     prediction
-        Points to be explained.
+        Points to explain.
 
     Returns
     -------
     Explanation
-        Contributions that sum exactly.
+        Contributions, whose sum is exact.
 
     Examples
     --------
@@ -210,19 +210,19 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
     Parameters
     ----------
     prediction
-        Points whose passes are split into components.
+        Points whose passes to split into components.
 
     Returns
     -------
     pandas.DataFrame
         A row for each point, pass (forward, verify, draft pass) and component: batch_size,
         draft_length, context_length, fits, pass, component, kind, dtype; time, with launches and
-        communication, and hidden_time, which it takes besides, beside other components [s];
-        peak_share, of the bandwidth or the arithmetic of the data sheet, the larger, in both times
-        [-]; flop [FLOP] and bytes of device memory [B]; arithmetic_intensity [FLOP/B]
-        and flops_per_s attained [FLOP/s]; peak_flops_per_s [FLOP/s] and peak_bytes_per_s [B/s] of
-        the data sheet, and both times the efficiencies of the kernels (fitted_flops_per_s,
-        fitted_bytes_per_s). Host time is a component named host. What has no meaning is NaN.
+        communication, and hidden_time, which overlaps with other components [s]; peak_share, the
+        larger share of the data sheet's bandwidth or arithmetic, in both times [-]; flop [FLOP] and
+        bytes of device memory [B]; arithmetic_intensity [FLOP/B] and achieved flops_per_s [FLOP/s];
+        peak_flops_per_s [FLOP/s] and peak_bytes_per_s [B/s] of the data sheet, and both multiplied
+        by the efficiencies of the kernels (fitted_flops_per_s, fitted_bytes_per_s). Host time is a
+        component named host. Undefined values are NaN.
 
     Examples
     --------

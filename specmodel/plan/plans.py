@@ -1,4 +1,4 @@
-"""A schedule as an engine runs it: up to where drafting pays or memory ends."""
+"""Plan a schedule as an engine runs it: up to where drafting pays or memory ends."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ _WORTH = 1.01
 
 
 class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """A schedule for an engine, and the prediction that it was made from.
+    """A schedule for an engine, and the prediction from which it was made.
 
     Parameters
     ----------
     config, path, served
-        How the engine takes it, the path of the draft model, "" for a word in its place, and what
-        its start command calls the target.
+        Format in which the engine accepts it; path of the draft model, "" for a placeholder; name
+        of the target in the engine's start command.
     prediction, gain
-        At all contexts, draft lengths and batch sizes; speedup by context, batch size and draft
-        length, from 0 [-].
+        Prediction at all contexts, draft lengths and batch sizes. Speedup by context, batch size
+        and draft length, from 0 [-].
     schedule, unbound
-        The schedule, and the one without the engine's own rule.
+        The schedule, and the schedule without the engine's own rule.
     end
-        Why the batch sizes end where they do.
+        Reason why the batch sizes end where they do.
     alone
-        Of several contexts the plan of each alone, up to what fits there.
+        With several contexts, a plan for each alone, up to what fits in memory there.
     whole, freed
-        The schedule up to all batch sizes, where `schedule` ends before, and that one with larger
-        CUDA graphs, where it gains more.
+        The schedule for all batch sizes, if `schedule` ends earlier. The same with larger CUDA
+        graphs, if that gains more.
     targets, carried
-        Where a load was simulated, fields of the `simulate.Targets` that requests should meet, and
-        what each schedule tried carries within them.
+        If a load was simulated, fields of the `simulate.Targets` that requests should meet, and the
+        rate that each schedule sustains within them.
     """
 
     room = "schedules"
@@ -95,7 +95,7 @@ class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The notes, a sentence each."""
+        """The notes, one sentence each."""
         return tuple(map(str, self.notes))
 
     @cached_property
@@ -114,7 +114,7 @@ class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def graph_notes(self) -> list[Note]:
-        """A note with the lengths whose steps no CUDA graph holds, if there are any."""
+        """A note with the lengths whose steps exceed all CUDA graphs, if there are any."""
         limit, sizes = self.deployment.graph_limit, self.schedule.batch_size.astype(float)
         tokens = self.schedule.draft_length.astype(float) + 1
         notes = self.deployment.graph_warnings(sizes, tokens)
@@ -137,7 +137,7 @@ class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def context_length(self) -> list[int]:
-        """Contexts that count alike [token]."""
+        """Contexts, which have equal weight [token]."""
         return [int(context) for context in self.prediction.context_length[:, 0, 0]]
 
     @cached_property
@@ -155,11 +155,11 @@ class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def place(self) -> str:
-        """Where the fragment goes and which options it needs, as text; "" without a fragment."""
+        """Where the fragment goes, and which options it needs, as text; "" without a fragment."""
         return self.place_with(self._graphs)
 
     def place_with(self, sizes: str) -> str:
-        """Return `place` with the options of so many graphs and requests, where a file is read."""
+        """Return `place`, with options for graphs and requests if the engine reads a file."""
         told = self.config.place(self.schedule, self._kind, self._path) if self.fragment else ""
         return told if self.config.start or not told else f"{told}{sizes}"
 
@@ -173,12 +173,12 @@ class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def caveats(self) -> Sequence[str]:
-        """Cases in which the engine departs from the schedule; none from one length alone."""
+        """Cases in which the engine deviates from the schedule; none for a single length."""
         return self.config.caveats if self.is_schedule else ()
 
     @property
     def is_schedule(self) -> bool:
-        """Whether the fragment is a schedule: vLLM takes one length alone without."""
+        """Whether the fragment is a schedule: vLLM needs none for a single length."""
         return bool(self.fragment) and ("[" in self.fragment or not self.config.start)
 
     @property
@@ -226,9 +226,9 @@ class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
         ]
 
     def ranges(self) -> list[Row]:
-        """Return a row for each range of batch sizes: draft length, speedups, loss, if it fits.
+        """Return a row for each range of batch sizes: draft length, speedups, loss and fit.
 
-        An interval reaches from the least to the largest end of those at its batch sizes.
+        An interval covers all intervals at the batch sizes of its range.
         """
         every, rows, ends = self.rows(), list[Row](), ("speedup", "speedup_low", "speedup_high")
         for first, last, length in self.schedule.ranges:
@@ -286,19 +286,19 @@ def plan_schedule(
     tolerance: float | None = None,
     ends: bool = True,
 ) -> Plan:
-    """Return the schedule of draft lengths that gains most, as an engine takes it.
+    """Return the schedule of draft lengths that gains most, in an engine's format.
 
     Parameters
     ----------
     case
-        What runs where and how drafts fare; its contexts count alike.
+        What runs where, and its acceptance. All contexts have equal weight.
     config
-        How the engine takes a schedule, as `config_format` gives it.
+        Format of the engine's schedule, as `config_format` returns it.
     max_batch_size
-        Last batch size; that which fits in memory if None, 512 at most [request].
+        Last batch size; if None, the largest that fits in memory, at most 512 [request].
     tolerance, ends
-        Share of the best speedup that may be lost for fewer changes, 0.01 if None [-]; whether the
-        schedule ends where speculation stops paying, unless it has a last batch size.
+        Share of the best speedup that fewer changes may cost, 0.01 if None [-]. Whether the
+        schedule ends where speculation stops paying, unless `max_batch_size` is given.
     """
     config.check_drafter(case)
     length = {"draft_length": case.draft_length}

@@ -1,4 +1,4 @@
-"""Which alternative or draft length is fastest at each batch size, and which are as good."""
+"""Rank alternatives or draft lengths at each batch size: the fastest, and those as good."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draft length by batch size: the most speedup with few changes."""
+"""Choose the draft length by batch size: the most speedup with few changes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Schedule(Struct, frozen=True, kw_only=True, eq=False):
     Parameters
     ----------
     draft_length, speedup
-        Tokens drafted at each batch size, 0 for none [token], and the speedup with them [-].
+        Drafted tokens at each batch size, 0 for none [token], and the speedup with them [-].
     best_draft_length, best_speedup
-        The same with the largest speedup at each batch size, without regard to changes between
-        neighbours [token] [-].
+        The draft length with the largest speedup at each batch size, however often it changes, and
+        that speedup [token] [-].
     single_draft_length, single_speedup
-        The one length for all batch sizes whose mean speedup is largest, 0 for none [token], and
-        the speedup with it at each [-].
+        The single length with the largest mean speedup, 0 for none [token], and its speedup at each
+        batch size [-].
     """
 
     draft_length: IntArray
@@ -63,17 +63,17 @@ class Schedule(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def mean_speedup(self) -> float:
-        """Geometric mean, batch sizes equally likely on a logarithmic scale [-]."""
+        """Geometric mean, with batch sizes equally likely on a logarithmic scale [-]."""
         return mean_speedup(self.speedup)
 
     @property
     def loss(self) -> FloatArray:
-        """Share of the best speedup that is given up at each batch size [-]."""
+        """Share of the best speedup that the schedule gives up at each batch size [-]."""
         return np.asarray(1 - self.speedup / self.best_speedup)
 
     @property
     def mean_loss(self) -> float:
-        """Share of the mean of the best speedups that is given up [-]."""
+        """Share of the mean best speedup that the schedule gives up [-]."""
         return 1 - mean_speedup(self.speedup) / mean_speedup(self.best_speedup)
 
     @property
@@ -82,7 +82,7 @@ class Schedule(Struct, frozen=True, kw_only=True, eq=False):
         return mean_speedup(self.speedup) / mean_speedup(self.single_speedup)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a plain dict for each batch size, rising."""
+        """Return a plain dict for each batch size, in ascending order."""
         return rows_of({name: getattr(self, name) for name in _COLUMNS})
 
     def to_frame(self) -> pd.DataFrame:
@@ -99,29 +99,28 @@ def draft_length_schedule(
     tolerance: float = DEFAULT_TOLERANCE,
     longest_first: bool = False,
 ) -> Schedule:
-    """Return the draft length by batch size that gains most, with few changes of length.
+    """Return the draft length by batch size that gains most with few changes of length.
 
-    A length is allowed at a batch size if its speedup is within the tolerance of the best there and
-    not below that of no draft: where no draft pays, none is made. Of all schedules of allowed
-    lengths, those with the fewest changes of length are kept, and of these the one that loses
-    least. This is exact, by dynamic programming over batch sizes: what is minimised depends on the
-    schedule so far only through the length it ends in. Means and losses weight batch size B by 1/B:
-    equally likely sizes on a logarithmic scale.
+    A length is allowed at a batch size if its speedup is within the tolerance of the best, and at
+    least that of no draft. If no draft pays, the length is 0. Of all schedules of allowed lengths,
+    the result has the fewest changes of length, and then the smallest loss. Dynamic programming
+    over batch sizes finds it exactly, as the rest of a schedule depends only on the current length.
+    Means and losses weight batch size B by 1/B: sizes are equally likely on a logarithmic scale.
 
     Parameters
     ----------
     speedup
-        Predicted at batch sizes 1, 2, … on the last axis but one, and draft lengths 1, 2, … on
-        the last. Axes before, such as contexts, enter as geometric means [-].
+        Predicted speedup, with batch sizes 1, 2, … on the second last axis and draft lengths 1, 2,
+        … on the last. Other axes, such as contexts, enter as geometric means [-].
     idle_speedup
-        Without a draft, by batch size and what stands before: below 1 under an engine that runs a
-        loaded drafter all the same. Where a schedule does not pay on average, none is better: the
-        drafter is then not loaded, and the speedup is 1 [-].
+        Speedup without a draft, by batch size and the other axes: below 1 if the engine still runs
+        a loaded drafter. If no schedule pays on average, the result is 0 everywhere: the drafter is
+        then not loaded, and the speedup is 1 [-].
     tolerance
-        Share of the best speedup that may be given up at a batch size, from 0 to below 1 [-].
+        Share of the best speedup that a batch size may give up, from 0 to below 1 [-].
     longest_first
-        Whether no draft may be longer than that at batch size 1. Each length is then tried there,
-        and the best mean over batch sizes decides, even if that length does not pay at 1.
+        Whether the draft at batch size 1 must be the longest. The schedule then has the best mean
+        over all lengths there, even if that length does not pay at 1.
 
     Examples
     --------
@@ -168,7 +167,7 @@ def draft_ranges(draft_length: Numeric) -> tuple[tuple[int, int, int], ...]:
     Parameters
     ----------
     draft_length
-        At batch sizes 1, 2, … [token].
+        Draft lengths at batch sizes 1, 2, … [token].
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The largest batch within a time per token: with speculation and without, and what ends it."""
+"""Find the largest batch within a time per token, with and without speculation, and its limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For the eye: words, tables, JSON and CSV, figures, and a page in a browser."""
+"""Show answers: words, tables, JSON and CSV, figures, and a page in a browser."""
 
 from typing import TYPE_CHECKING
 

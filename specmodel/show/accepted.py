@@ -1,4 +1,4 @@
-"""Acceptance that was measured, in words and tables, and the command that predicts with it."""
+"""Show measured acceptance in words and tables, and the command that predicts with it."""
 
 from __future__ import annotations
 

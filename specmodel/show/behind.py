@@ -1,7 +1,7 @@
-"""What an answer rests on in words: kernels and engine, how wrong they are, what was assumed.
+"""Describe the basis of an answer: kernels and engine, their errors, and assumptions.
 
-And its ground: published runs like it, and how far off they were. What is assumed is a user's to
-give, the checkpoint's, or ours.
+Also its evidence: published runs like it, and their errors. Assumptions are defaults that a user
+can change, values of the checkpoint, or our own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ships with the package: listings of it, and single records as they are written."""
+"""List what ships with the package, and show single records as they are written."""
 
 from __future__ import annotations
 

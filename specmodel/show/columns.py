@@ -1,7 +1,7 @@
-"""The columns of answers beside those of predictions, and all of them by name.
+"""Define the columns of answers that predictions do not have, and all columns by name.
 
-Each is declared once, in ``columns.csv``: name, unit, meaning, title, how a cell reads. Imports
-nothing heavy, as commands import it before they know whether only their help is wanted.
+``columns.csv`` declares each once: name, unit, meaning, title, format of a cell. This module
+imports nothing heavy, as commands import it even for their help alone.
 """
 
 from __future__ import annotations

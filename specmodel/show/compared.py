@@ -1,4 +1,4 @@
-"""The page of ``compare``: which alternative is fastest, where, by how much, how sure."""
+"""Show ``compare``: the fastest alternative, where, by how much, and how sure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an answer tells, as lines of text: templates filled with facts."""
+"""Write an answer as lines of text: templates filled with facts."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def in_words(fact: Fact, form: str) -> str:
 
 
 def html(told: Any) -> str:
-    """Return what a notebook shows: the page of an answer, and a table of its facts.
+    """Return the HTML of an answer for a notebook: its page, and a table of its facts.
 
     Parameters
     ----------
     told
-        A prediction, or another answer.
+        The answer, such as a prediction.
     """
     facts = told.facts.items() if told.is_brief else ()
     rows = [f"<tr><th>{name}</th><td>{escape(in_words(of, '{}'))}</td></tr>" for name, of in facts]

@@ -1,6 +1,6 @@
-"""Fits in words, and how wrong predictions are on what was measured.
+"""Describe fits in words, and the errors of predictions on measurements.
 
-Of kernels their errors; of an engine its runs, what moved, and likely causes.
+For kernels, it shows errors; for an engine, its runs, changes, and likely causes.
 """
 
 from __future__ import annotations

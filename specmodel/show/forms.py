@@ -1,6 +1,6 @@
-"""The forms of an answer: a page for people, JSON and CSV for programs.
+"""Print an answer in its forms: a page for people, JSON and CSV for programs.
 
-Imports nothing heavy, as commands import it before they know whether only their help is wanted.
+This module imports nothing heavy, as commands import it even for their help alone.
 """
 
 from __future__ import annotations

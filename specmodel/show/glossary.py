@@ -1,4 +1,4 @@
-"""Words of answers, each told once: in help, on pages, in the README and the docs."""
+"""Define each word of answers once, for help, pages, the README and the docs."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Servers under load: what rates do, the largest rate within targets, and how long drains take."""
+"""Show servers under load: effects of rates, the largest rate within targets, and drains."""
 
 from __future__ import annotations
 

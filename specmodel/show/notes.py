@@ -1,6 +1,6 @@
-"""The words of each kind of note: warnings, a sentence each, and values that were assumed.
+"""Write the words of each kind of note: warnings, one sentence each, and assumed values.
 
-Sentences stand in ``pages.toml``; here is what they need beside the values of a note.
+``pages.toml`` contains the sentences; this module adds what they need besides a note's values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def words(note: Note) -> str:
     Parameters
     ----------
     note
-        Its kind is one of those below.
+        The note, of one of the kinds below.
     """
     more = _WORDS[note.kind](note.values)
     return _TEXTS.get(note.kind, "{told}").format_map({**note.values, **more})

@@ -1,6 +1,6 @@
-"""The page of ``predict``: places, risks and the table below its verdict, and its acceptance.
+"""Show parts of ``predict``: places, risks and the table below its verdict, and its acceptance.
 
-Acceptance is told as typed, in tokens a step, and by task.
+It shows acceptance as typed, in tokens per step, and by task.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Views of a prediction's points: lengths, the peak, break-even, tasks, and plain decoding."""
+"""Show a prediction's points: lengths, the peak, break-even, tasks, and plain decoding."""
 
 from __future__ import annotations
 

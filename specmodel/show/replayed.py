@@ -1,4 +1,4 @@
-"""Replays of policies in words and tables, and their times as JSON has them."""
+"""Show replays of policies in words and tables, and their times as JSON."""
 
 from __future__ import annotations
 

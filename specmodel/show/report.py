@@ -1,6 +1,6 @@
-"""Words that several commands share: the deployment, reasons, errors, assumptions.
+"""Write the words that commands share: the deployment, reasons, errors, assumptions.
 
-Imports nothing heavy, as commands import it before they know whether only their help is wanted.
+This module imports nothing heavy, as commands import it even for their help alone.
 """
 
 from __future__ import annotations

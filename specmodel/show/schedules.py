@@ -1,4 +1,4 @@
-"""Schedules in words, tables and the configuration of engines."""
+"""Show schedules in words, tables and the configuration of engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a point depends on most, in words and tables."""
+"""Show what a point depends on most, in words and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What takes how much from target efficiency and speedup: a view of a prediction."""
+"""Show the causes that reduce target efficiency and speedup, a view of a prediction."""
 
 from __future__ import annotations
 

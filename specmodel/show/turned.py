@@ -1,4 +1,4 @@
-"""The page of ``predict`` where acceptance is unknown: from which speculation pays."""
+"""Show ``predict`` without known acceptance: the acceptance from which speculation pays."""
 
 from __future__ import annotations
 

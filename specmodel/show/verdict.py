@@ -1,4 +1,4 @@
-"""The page of ``predict``: whether speculation pays, how much and how sure, and what to paste."""
+"""Show ``predict``: whether speculation pays, how much, how sure, and what to paste."""
 
 from __future__ import annotations
 

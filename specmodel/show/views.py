@@ -1,4 +1,4 @@
-"""Views of a prediction by name: each is one answer, in all forms."""
+"""Return views of a prediction by name: each is one answer, in all forms."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def view(prediction: Prediction, name: str = "", **how: Any) -> Answer:
     Parameters
     ----------
     prediction
-        What `specmodel.predict` or `specmodel.decode` returned.
+        Result of `specmodel.predict` or `specmodel.decode`.
     name
-        One of `VIEWS`; by default the verdict, or plain decoding.
+        One of `VIEWS`; by default, the verdict or plain decoding.
     **how
         Settings of the view, such as `tpot_target` of the verdict [s].
     """
@@ -52,14 +52,14 @@ def view(prediction: Prediction, name: str = "", **how: Any) -> Answer:
 
 
 def answer(room: str, shown: object, **how: Any) -> Answer:
-    """Return in all forms what a room of these shows.
+    """Return the view of an answer in all forms.
 
     Parameters
     ----------
     room
-        The module here that shows it, or module:function.
+        The module of `show` that shows it, or module:function.
     shown
-        The answer of a room below, such as a schedule.
+        The answer, such as a schedule.
     **how
         Settings of the view.
     """

@@ -1,7 +1,7 @@
-"""Simulation, of one user or many: policies over acceptance traces, and servers under load.
+"""Simulate one user or many: policies over acceptance traces, and servers under load.
 
-A server with one user and a policy for each request is a replay of the policy at batch size 1.
-What cannot be used is refused with an `InputError` that names argument, value and remedy.
+A replay of a policy at batch size 1 is a server with one user and a policy for each request. An
+invalid argument raises an `InputError` that names argument, value and remedy.
 """
 
 from typing import TYPE_CHECKING

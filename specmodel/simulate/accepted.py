@@ -1,4 +1,4 @@
-"""What is accepted of drafts: its chances, or a trace, as the loop over steps reads them."""
+"""Prepare acceptance of drafts for the loop over steps: chances, or a trace."""
 
 from collections.abc import Mapping
 from statistics import NormalDist

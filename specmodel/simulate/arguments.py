@@ -1,4 +1,4 @@
-"""The arguments of questions of load, spelled out once for all that take them."""
+"""Define the arguments of questions of load, once for all functions that accept them."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,15 +21,15 @@ from specmodel.simulate.traces import Trace
 
 
 class LimitArguments(TypedDict, total=False):
-    """What a server's scheduler takes.
+    """Settings of a server's scheduler.
 
     Parameters
     ----------
     max_running, token_budget
-        Most running requests and most tokens of a step; vLLM's on the GPU by default [request]
-        [token].
+        Maximum running requests and maximum tokens of a step; by default vLLM's on the GPU
+        [request] [token].
     block_size, reserved_tokens
-        Tokens of a block of the cache, and what is kept free of it; vLLM's by default [token].
+        Tokens of a cache block, and tokens to keep free; by default vLLM's [token].
     """
 
     max_running: int | None
@@ -39,14 +39,14 @@ class LimitArguments(TypedDict, total=False):
 
 
 class SearchArguments(TypedDict, total=False):
-    """What only a search for the largest rate takes.
+    """Settings of a search for the largest rate.
 
     Parameters
     ----------
     for_rate
-        Requests a second for which replicas and GPUs are told [request/s].
+        Total rate for which to compute replicas and GPUs [request/s].
     replications
-        Runs of other requests at each rate that is tried, 5 by default, 2 without numba [-].
+        Runs with other requests at each rate, 5 by default, 2 without numba [-].
     attainment
         Share of the requests that should meet both targets, 0.9 by default [-].
     """
@@ -57,14 +57,14 @@ class SearchArguments(TypedDict, total=False):
 
 
 class DrainArguments(TypedDict, total=False):
-    """What only a drain takes.
+    """Settings of a drain.
 
     Parameters
     ----------
     samples, servers
         Answers to each prompt, and servers that share them, 1 by default [-].
     finished
-        Share of the answers that a drain waits for, 1 by default [-].
+        Share of the answers to wait for, 1 by default [-].
     """
 
     samples: int | None
@@ -73,14 +73,14 @@ class DrainArguments(TypedDict, total=False):
 
 
 class FileArguments(TypedDict, total=False):
-    """What only a file of recorded requests takes.
+    """Settings of a file of recorded requests.
 
     Parameters
     ----------
     time_window, time_unit
         Part of the recording, such as ``"10m:1h"``, and the unit of its times: s, ms, us or ns.
     hash_block
-        Tokens that one of its ``hash_ids`` names [token].
+        Tokens of each of its ``hash_ids`` [token].
     """
 
     time_window: str | None
@@ -89,34 +89,34 @@ class FileArguments(TypedDict, total=False):
 
 
 class TrafficArguments(LimitArguments, SearchArguments, DrainArguments, FileArguments, total=False):
-    """Which requests come, and what serves them, apart from the case.
+    """Requests, and their server, in addition to the case.
 
     Parameters
     ----------
     request_rate, users
-        Requests a second that come [request/s], or users who each ask again when answered [-].
+        Requests per second [request/s], or users who each send a request when answered [-].
     arrivals
-        The law by which they come: "poisson", the default, "gamma:CV" or "bursts:N".
+        Law of arrivals: "poisson", the default, "gamma:CV" or "bursts:N".
     drain
-        Prompts that are all there at once, to be answered to the end [request].
+        Prompts that arrive all at once, to be answered to the end [request].
     workload
-        Their lengths: a name such as "chat", the default, "lognormal:FILE", or a recording.
+        Lengths of requests: a name such as "chat", the default, "lognormal:FILE", or a recording.
     requests
         Requests of a run, 2,000 by default; of a file, its own [request].
     tpot_target, ttft_target
-        Time per output token, and to the first, that a request should meet, as seconds or a text
-        such as "20ms" [s].
+        Target times per output token and to the first token, in seconds or as text such as "20ms"
+        [s].
     policy, policy_state
-        Policies by name, and who keeps what they learn: "request" or "server", by default as the
-        source of each has it.
+        Policies by name, and who keeps what they learn: "request" or "server", by default as in the
+        source of each.
     trace
         Recorded acceptance of requests, or a preset.
     acceptance_by_request
-        How much requests differ in what is accepted, as standard deviation of a logit [-].
+        Standard deviation between requests of the logit of acceptance [-].
     prefix_hit_rate, shared_prefix
-        Share of a prompt found in the prefix cache [-]; tokens that all prompts begin with [token].
+        Share of a prompt in the prefix cache [-]; leading tokens that all prompts share [token].
     seed
-        Of all that is drawn [-].
+        Seed of all random draws [-].
     """
 
     request_rate: Numeric | None
@@ -142,10 +142,10 @@ class LoadArguments(CaseArguments, TrafficArguments, total=False):
     Parameters
     ----------
     prompt_length, output_length
-        Tokens of every prompt and output in place of the workload's, or a law such as
+        Tokens of every prompt and output, instead of the workload's, or a law such as
         ``"lognormal:1000:0.8"`` [token].
     prefill
-        "together", or "disaggregated:N", N servers that prefill and hand on.
+        "together", or "disaggregated:N" for N prefill servers.
     gpu_hour_price
         Price of a GPU for an hour [-].
     """
@@ -157,18 +157,18 @@ class LoadArguments(CaseArguments, TrafficArguments, total=False):
 
 
 class ScheduleArguments(LoadArguments, total=False):
-    """Arguments of `specmodel.schedule`, of which those of loads are taken with `for_load`.
+    """Arguments of `specmodel.schedule`; those of loads need `for_load`.
 
     Parameters
     ----------
     context_length
-        KV entries of each sequence before the step; several count alike [token].
+        KV entries of each sequence before the step; several have equal weight [token].
     lockstep
-        Whether equal requests are sent together, as in `specmodel.predict`.
+        Whether a client sends equal requests together, as in `specmodel.predict`.
     max_batch_size, tolerance
-        As in `answers.plan_schedule` [request] [-].
+        As in `plan.plan_schedule` [request] [-].
     for_load
-        Whether requests that come and wait are simulated.
+        Whether to simulate requests that arrive and wait.
     """
 
     context_length: Numeric | None
@@ -186,20 +186,20 @@ class CompareArguments(
     TrafficArguments,
     total=False,
 ):
-    """Arguments of `specmodel.compare`, of which these may be lists, an alternative each.
+    """Arguments of `specmodel.compare`; each entry of a list is an alternative.
 
     Parameters
     ----------
     drafter, engine, weight_dtype, expert_dtype, kv_dtype
         Names or records, as in `specmodel.predict`.
     tensor_parallel, data_parallel, expert_parallel, draft_length
-        Degrees [-], and lengths at which all batch sizes are compared [token].
+        Degrees [-], and draft lengths for all batch sizes [token].
     acceptance, prefill, gpu_hour_price
-        One for all, or one for each drafter, way to prefill, and GPU [-].
+        One value for all, or one for each drafter, way to prefill, and GPU [-].
     batch_size, max_draft_length
         As in `specmodel.predict` [request] [token].
     for_load
-        Whether requests that come and wait are simulated.
+        Whether to simulate requests that arrive and wait.
     """
 
     drafter: Drafter | Architecture | str | Path | Sequence[str] | None
@@ -220,14 +220,14 @@ class CompareArguments(
 
 
 class ComputeArguments(TypedDict, total=False):
-    """Where searches are computed.
+    """Where to compute searches.
 
     Parameters
     ----------
     workers, client
-        Processes, or a Dask cluster, by a client or the address of its scheduler [-].
+        Number of processes, or a Dask client or the address of its scheduler [-].
     progress
-        Called with the number of rates tried, about [-].
+        Called with the approximate number of rates tried [-].
     """
 
     workers: int

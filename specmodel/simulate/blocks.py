@@ -1,11 +1,11 @@
-"""Blocks of requests, and a block replayed under all policies: one piece of work for a process.
+"""Replay a block of requests under all policies, as one piece of work for a process.
 
 The blocks depend on the requests alone: the same seed gives the same records on any number of
 workers.
 
-The serial loop is written once, for Python and for numba. A step at a position of the output asks
-for a draft, verifies what of it the drafter offers, emits what holds and one token more, and takes
-the time of the table, changed by noise. A policy is an object, or a record for numba, with
+The serial loop is written once, for Python and for numba. A step at an output position requests a
+draft, verifies the tokens that the drafter offers, and emits the accepted ones and one more. Its
+time is that of the table, changed by noise. A policy is an object, or a record for numba, with
 `draft_length` and `is_test`, and a rule that changes both.
 """
 

@@ -1,4 +1,4 @@
-"""The largest rate that a server carries within targets, by simulation, and how sure that is.
+"""Find the largest rate that a server sustains within targets by simulation, and its interval.
 
 What decides is the slowness of a request: the larger of its times over their targets. A rate is
 carried if the share of requests asked for has a slowness of at most 1. Times that are f times as
@@ -33,7 +33,7 @@ those of requests that seldom meet [-]."""
 
 
 class Targets(Struct, frozen=True, kw_only=True):
-    """What requests should meet, and how many of them.
+    """Latency targets, and the share of requests that should meet them.
 
     Parameters
     ----------
@@ -60,8 +60,8 @@ class Targets(Struct, frozen=True, kw_only=True):
     ) -> FloatArray:
         """Return each request's TTFT or TPOT over its target, whichever is larger [-].
 
-        `first_token_time` [s] is added to TTFT by the engine and comes off the TTFT target; if it
-        leaves nothing of that target, the result is infinite.
+        The engine adds `first_token_time` [s] to TTFT, so it is subtracted from the TTFT target. If
+        nothing is left of that target, the result is infinite.
         """
         found = np.zeros(len(tpot))
         if self.tpot is not None:
@@ -115,16 +115,18 @@ class Load(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Capacity(Struct, frozen=True, kw_only=True, eq=False):
-    """The largest rate that passes below the first that fails, and what was found on the way.
+    """The largest rate below the first that misses the targets, and the rates tried.
 
     Parameters
     ----------
     rate
-        The largest one that passes below all that fail, 0 if none does [request/s].
+        The largest rate that meets the targets below all that miss them, 0 if none does
+        [request/s].
     attainment, loads
-        Share of the requests that should meet the targets [-]; rates tried, rising.
+        Share of the requests that should meet the targets [-]; rates tried, in ascending order.
     factors
-        Ends of the 80 % interval of all predicted times, over the times; None if not known [-].
+        Ends of the 80 % interval of all predicted times, relative to the times; None if unknown
+        [-].
     """
 
     rate: float
@@ -134,12 +136,12 @@ class Capacity(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def met(self) -> Load | None:
-        """What requests met at the capacity, None if no rate passes."""
+        """The load at the capacity; None if no rate meets the targets."""
         return next((load for load in self.loads if load.rate == self.rate), None)
 
     @property
     def by_replication(self) -> list[float]:
-        """The rate up to which each replication alone meets the targets [request/s]."""
+        """The largest rate at which each replication alone meets the targets [request/s]."""
         count = len(self.loads[0].slowness) if self.rate else 0
         return [self.crossing(1.0, n) or self.loads[0].rate for n in range(count)]
 
@@ -148,9 +150,10 @@ class Capacity(Struct, frozen=True, kw_only=True, eq=False):
         return self.crossing(1 / factor) / factor
 
     def crossing(self, level: float, replication: int | None = None) -> float:
-        """Return the lowest rate at which slowness exceeds a level, within those tried [request/s].
+        """Return the lowest rate at which slowness exceeds a level, within rates tried [request/s].
 
-        Interpolated in log-log between rates; 0 if even the lowest does.
+        It is interpolated between rates on log-log scales, and 0 if even the lowest rate exceeds
+        it.
         """
         rates = [load.rate for load in self.loads]
         slowness = [load.quantile(self.attainment, replication) for load in self.loads]
@@ -165,7 +168,8 @@ class Capacity(Struct, frozen=True, kw_only=True, eq=False):
     def simulated(self) -> tuple[float, float]:
         """Ends of the 80 % interval of the mean capacity over simulations [request/s].
 
-        About `rate`, from the spread of `by_replication`; `rate` with fewer than two of these.
+        The interval is around `rate`, from the spread of `by_replication`. With fewer than two
+        replications, both ends are `rate`.
         """
         rates, count = self.by_replication, len(self.by_replication)
         if count < 2:
@@ -175,7 +179,7 @@ class Capacity(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def predicted(self) -> tuple[float, float] | None:
-        """Ends of the interval from that of the factor of all times [request/s]."""
+        """Ends of the interval that follows from the interval of all times [request/s]."""
         if self.factors is None:
             return None
         base = self.scaled(1.0) or self.rate

@@ -1,4 +1,4 @@
-"""The largest rates within targets: of policies, of schedules, of alternatives to compare."""
+"""Find the largest rates within targets: of policies, schedules, and alternatives."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def largest_rates(
     trial, policies
         The study and its targets, and the policies by name.
     for_rate, gpu_hour_price
-        Total rate for which rows have the replicas and GPUs needed, None for neither [request/s];
-        price of a GPU for an hour, where costs are wanted [-].
+        Total rate, to add the replicas and GPUs that it needs [request/s]. Price of a GPU for an
+        hour, to add costs [-].
     **how
-        Where it is computed: `ComputeArguments`, as `capacities` takes them.
+        Where to compute it: `ComputeArguments`, as in `capacities`.
     """
     check_costs(for_rate=for_rate, gpu_hour_price=gpu_hour_price)
     rows, tried = list[Row](), list[Row]()
@@ -81,13 +81,13 @@ def check_costs(*, for_rate: float | None = None, gpu_hour_price: float | None =
 
 
 def with_single_lengths(schedule: Schedule, speedup: FloatArray) -> dict[str, Schedule]:
-    """Return a schedule, none and every single length, by the names of their policies.
+    """Return a schedule, no draft, and every single length, by name of their policies.
 
     Parameters
     ----------
     schedule, speedup
-        A schedule, and the speedups that it was made of: by context, batch size and draft length,
-        from 0 [-].
+        A schedule, and the speedups from which it was made: by context, batch size and draft
+        length, from 0 [-].
     """
     ranges = (f"{first}-{last}={length}" for first, last, length in schedule.ranges)
     is_single = len(schedule.ranges) == 1  # and thereby one of the others
@@ -104,14 +104,14 @@ def with_single_lengths(schedule: Schedule, speedup: FloatArray) -> dict[str, Sc
 def best_schedule(
     trial: Trial, schedules: Mapping[str, Schedule], **how: Unpack[ComputeArguments]
 ) -> tuple[Schedule, list[Row]]:
-    """Return the schedule with the highest capacity, and a row with each policy's capacity.
+    """Return the schedule with the highest capacity, and a row with the capacity of each policy.
 
     Parameters
     ----------
     trial, schedules
-        The study and its targets, and schedules as `with_single_lengths` names them.
+        The study and its targets, and schedules by the names of `with_single_lengths`.
     **how
-        Where it is computed: `ComputeArguments`, as `capacities` takes them.
+        Where to compute it: `ComputeArguments`, as in `capacities`.
     """
     every = capacities([(trial, name) for name in schedules], **how)
     rows: list[Row] = [
@@ -126,17 +126,17 @@ def carried_by(
     prices: Mapping[str, float],
     **how: Unpack[ComputeArguments],
 ) -> list[Row]:
-    """Return the capacity of each alternative without drafts, at best and per GPU, and its cost.
+    """Return each alternative's capacity without drafts, at best and per GPU, and its cost.
 
     Parameters
     ----------
     trials
-        What is tried of each by its name, and under which policies, that without drafts first;
-        nothing is carried where nothing fits in memory.
+        Trials of each alternative by name, with policies, the one without drafts first. The
+        capacity is 0 if nothing fits in memory.
     prices
-        Of a GPU for an hour by the name of the alternative, where costs are wanted [-].
+        Price of a GPU for an hour, by name of the alternative, to add costs [-].
     **how
-        Where it is computed: `ComputeArguments`, as `capacities` takes them.
+        Where to compute it: `ComputeArguments`, as in `capacities`.
     """
     pieces = [(trial, name) for trial, names in trials.values() for name in names]
     found, rows = iter(capacities(pieces, **how)), list[Row]()
@@ -165,16 +165,16 @@ def capacities(
     client: Any = None,
     progress: Callable[[int], object] = lambda done: None,
 ) -> list[Capacity]:
-    """Return the capacity of a policy in each trial, the same whoever computes it.
+    """Return the capacity of a policy in each trial; workers and clients do not change it.
 
     Parameters
     ----------
     pieces
-        Trials, each with the name of a policy; `NOTHING` where memory holds no request.
+        Trials, each with the name of a policy; `NOTHING` if no request fits in memory.
     workers, client
-        Processes, or a Dask cluster, by a client or the address of its scheduler [-].
+        Number of processes, or a Dask client or the address of its scheduler [-].
     progress
-        Called with the number of rates tried, about [-].
+        Called with the approximate number of rates tried [-].
     """
     if client is None and workers == 1:
         return [_capacity(piece, progress) for piece in pieces]

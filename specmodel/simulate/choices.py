@@ -1,4 +1,4 @@
-"""Policies by name, with settings after colons: ``fixed:3``, ``cascade:first_draft_length=1``."""
+"""Choose policies by name and settings: ``fixed:3``, ``cascade:first_draft_length=1``."""
 
 import importlib
 import inspect

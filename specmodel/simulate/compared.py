@@ -1,4 +1,4 @@
-"""Alternatives side by side, and what each carries within targets."""
+"""Compare alternatives, and the largest rate of each within targets."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ def compare(
     client: Any = None,
     **arguments: Unpack[CompareArguments],
 ) -> Alternatives:
-    """Compare models, GPUs, layouts, dtypes, engines, drafters or lengths, as the command does.
+    """Compare models, GPUs, layouts, dtypes, engines, drafters or draft lengths.
 
     Parameters
     ----------
     target, hardware
-        Models and GPUs, one or a list of each; ``8xh200`` is eight of one.
+        Models and GPUs, one or a list of each. ``8xh200`` means eight GPUs.
     workers, client
-        Where capacities are searched, as `capacities` takes it [-].
+        Where the search for capacities runs, as in `capacities` [-].
     **arguments
-        Those of `simulate.arguments.CompareArguments`: every combination of those that are lists is
-        an alternative. One combination alone stands for all layouts of its
-        GPUs. With `tpot_target` [s] also the largest batch of each within it; with `for_load` and
-        targets, as in `specmodel.load`, the largest rate of each. `gpu_hour_price` is then a price,
-        or one for each GPU [-].
+        Those of `simulate.arguments.CompareArguments`. Every combination of lists is an
+        alternative. If there is one combination, all layouts of its GPUs are compared. With
+        `tpot_target` [s], the answer has the largest batch of each within it. With `for_load` and
+        targets, as in `specmodel.load`, it has the largest rate of each. `gpu_hour_price` is then
+        one price, or one for each GPU [-].
 
     Returns
     -------
     Alternatives
-        Printed, what the command prints.
+        The alternatives. They print as the command's answer.
 
     Examples
     --------

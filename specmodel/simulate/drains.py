@@ -1,4 +1,4 @@
-"""Drains: prompts that are all there at once, answered to the end, as in rollouts and batches."""
+"""Simulate drains: all prompts arrive at once and are answered, as in rollouts and batches."""
 
 from __future__ import annotations
 
@@ -57,16 +57,17 @@ def answers(
 
 
 class Drain(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """A set of prompts that servers answer to the end; the slowest decides.
+    """A set of prompts that servers answer to the end. The slowest server decides.
 
     Parameters
     ----------
     study
-        What runs them, with the lengths of all answers, several to a prompt side by side.
+        The study that runs them, with the lengths of all answers; several answers to a prompt are
+        adjacent.
     prompts, samples, servers
-        Prompts, answers to each [request], and servers, to which prompts are dealt in turn [-].
+        Prompts, answers to each [request], and servers, which receive prompts in turn [-].
     finished
-        Share of the answers that are waited for [-].
+        Share of the answers to wait for [-].
     """
 
     study: Study
@@ -76,7 +77,7 @@ class Drain(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     finished: float = 1.0
 
     def at_peak(self, row: Row) -> Row:
-        """Return the most requests that run under a policy, and the draft length there."""
+        """Return the most requests that run at once under a policy, and the draft length then."""
         lengths = self.study.service(row["policy"]).drafts.lengths(np.array(row["most_running"]))
         return {"running": row["most_running"], "drafted_tokens_per_step": int(lengths)}
 
@@ -89,7 +90,7 @@ class Drain(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return [replace(part, arrival_time=np.zeros(part.count)) for part in parts]
 
     def simulated(self, policy: str, *, compiled: bool | None = None) -> list[Run]:
-        """Return a run of each server under a policy, with noise of its own."""
+        """Return a run of each server under a policy, each with its own noise."""
         service = self.study.service(policy)
         return [
             service.run(requests, seed=seed, compiled=compiled)
@@ -97,7 +98,7 @@ class Drain(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         ]
 
     def outcome(self, runs: Sequence[Run]) -> Row:
-        """Return makespan, throughput and batch sizes up to when enough answers are done."""
+        """Return makespan, throughput and batch sizes until enough answers are done."""
         begun, first, done = (
             np.concatenate([getattr(run, name) for run in runs])
             for name in ("started", "first", "last")
@@ -158,14 +159,14 @@ def drained(
     gpu_hour_price: float | None = None,
     progress: Callable[[int], object] = lambda done: None,
 ) -> list[Row]:
-    """Return a row for each policy.
+    """Simulate a drain, and return a row for each policy.
 
     Parameters
     ----------
     drain, policies
-        What is answered, and policies by name.
+        The prompts to answer, and policies by name.
     gpu_hour_price, progress
-        Price of a GPU for an hour, where costs are wanted [-]; what is told after each policy [-].
+        Price of a GPU for an hour, to add costs [-]. Function to call after each policy [-].
     """
     study, rows = drain.study, list[Row]()
     tokens = len(policies) * float(study.typical.output_tokens.sum())

@@ -1,4 +1,4 @@
-"""What servers under load and drains come to: the policy to run, what it gains, what is carried."""
+"""Summarise servers under load and drains: the policy to run, its gain, and its rate."""
 
 from __future__ import annotations
 

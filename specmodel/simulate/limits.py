@@ -1,4 +1,4 @@
-"""Limits of a server: what its scheduler takes in a step, and what its memory holds."""
+"""Define limits of a server: of its scheduler in a step, and of its memory."""
 
 import numpy as np
 from msgspec import Struct
@@ -15,7 +15,7 @@ from specmodel.simulate.state import Limits
 
 
 class Scheduler(Struct, frozen=True, kw_only=True):
-    """What a step may take: vLLM's options, in all replicas of a data-parallel server together.
+    """Limits of a step: vLLM's options, summed over the replicas of a data-parallel server.
 
     Parameters
     ----------
@@ -25,8 +25,8 @@ class Scheduler(Struct, frozen=True, kw_only=True):
     block_size
         KV entries of a block: ``block_size`` [token].
     reserved_tokens
-        Slots kept for a request beyond the tokens of its step: vLLM's look-ahead, which is the
-        length of its longest draft where a model drafts [token].
+        Slots reserved for a request beyond the tokens of its step: vLLM's look-ahead. If a model
+        drafts, this is the length of its longest draft [token].
     """
 
     max_running: int = 1024

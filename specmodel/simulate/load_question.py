@@ -1,7 +1,7 @@
-"""A question of load, resolved: which requests come, what serves them, and under which policies.
+"""Resolve a question of load: the requests, their server, and the policies.
 
-The command and Python come through here alike. What was not given is taken as usual, and stands
-among what was assumed.
+The command and Python both use it. What was not given has its usual value, and is listed as an
+assumption.
 """
 
 from __future__ import annotations
@@ -63,22 +63,22 @@ _DRAWN, _DRAWN_TOKENS = 500, 1000
 
 
 class Loaded(Viewed, Struct, frozen=True, kw_only=True, eq=False):
-    """What `load` is asked, resolved, and what a server does then.
+    """The resolved question of `load`, and the simulated answer.
 
     Parameters
     ----------
     study, policies, loads
-        What is simulated, under which policies, and at which loads; none of these, but a trial,
-        where largest rates are searched.
+        What to simulate, under which policies, and at which loads. A search for largest rates has
+        no loads but a trial.
     trial, targets
-        The study in replications; its targets of TTFT and TPOT, None for any [s].
+        The study in replications. Its targets of TTFT and TPOT, None for no target [s].
     assumed, is_usual
-        What was assumed, by argument; whether policies are the usual ones.
+        Assumed values by argument; whether policies are the usual ones.
     costs
-        The price and the rate in all, as far as given.
+        The price and the total rate, if given.
     rows, tried
-        A row for each load and policy, or for each policy; of a search for each rate tried. None
-        before it is answered.
+        A row for each load and policy, or for each policy. A search has a row for each rate tried.
+        None before the simulation.
     """
 
     room = "loads"
@@ -95,7 +95,7 @@ class Loaded(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     tried: Sequence[Row] = ()
 
     def answered(self, progress: Callable[[int], object] = lambda done: None, **how: Any) -> Loaded:
-        """Return the load with its rows; `how` are workers and client, as for `capacities`."""
+        """Return the load with its rows; `how` are workers and client, as in `capacities`."""
         settings: dict[str, Any] = {**self.costs, "progress": progress}
         if self.trial is not None:
             rows, tried = largest_rates(self.trial, self.policies, **settings, **how)
@@ -123,19 +123,19 @@ def load(
     client: Any = None,
     **arguments: Unpack[LoadArguments],
 ) -> Loaded:
-    """Simulate a server under load, as the command does: what rates do, or the largest rate.
+    """Simulate a server under load: the effect of request rates, or the largest rate.
 
     Parameters
     ----------
     target, hardware
         Model and GPU, as in `specmodel.predict`.
     workers, client
-        Where a search is computed, as `capacities` takes it [-].
+        Where a search runs, as in `capacities` [-].
     **arguments
         Those of `simulate.arguments.LoadArguments`: options of the command, as numbers, lists or
-        its texts. A target (`tpot_target`, `ttft_target` [s]) without
-        `request_rate` [request/s] or `users` asks for the largest rate; `drain` prompts [request]
-        are all there at once, and are answered to the end.
+        text. A target (`tpot_target`, `ttft_target` [s]) without `request_rate` [request/s] or
+        `users` asks for the largest rate. `drain` prompts [request] arrive all at once, and the
+        server answers them to the end.
 
     Examples
     --------

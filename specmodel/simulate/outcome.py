@@ -1,4 +1,4 @@
-"""What a run of the simulator recorded, and what follows from that."""
+"""Record a run of the simulator, and compute statistics from it."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -21,26 +21,26 @@ BATCHES = 20
 
 
 class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """What a run recorded.
+    """Record of a simulated run.
 
     Parameters
     ----------
     requests
-        What was asked; of users, with the arrivals that followed.
+        The requests; those of users have the arrivals of the run.
     started, first, last
-        When each request was first scheduled, on the server that decodes it, and emitted its first
-        and last token [s].
+        When the decoding server first scheduled each request, and when it emitted the first and the
+        last token [s].
     drafted_tokens, accepted_tokens
-        Of each request [token].
+        Totals of each request [token].
     intervals
-        How many chunks of tokens came so long after the chunk before, by bin of `EDGES` [-].
+        Number of chunks of tokens by time since the previous chunk, in the bins of `EDGES` [-].
     throughput, tokens_per_step, drafted_per_step
-        Output tokens a second [token/s]; mean tokens that a request emits, and that are drafted for
-        it, in a step that decodes it [token]. Of all requests, also of those not recorded.
+        Output tokens per second [token/s]; mean tokens emitted and drafted per request and decode
+        step [token]. All include requests that were not recorded.
     state
-        Of the server at the end.
+        State of the server at the end.
     log
-        The first steps, as many as were asked for, with the fields of `Step`.
+        The first steps, as many as requested, with the fields of `Step`.
     """
 
     requests: Requests
@@ -68,19 +68,19 @@ class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def measured(self) -> slice:
-        """The slice of requests that count in statistics: all but warm-up and cool-down."""
+        """The slice of requests in statistics: all but warm-up and cool-down."""
         count = self.requests.count
         return slice(int(WARM_UP * count), count - int(COOL_DOWN * count))
 
     @property
     def mean_tpot(self) -> float:
-        """Time per output token, each token counted once [s]."""
+        """Mean time per output token; each token counts once [s]."""
         tokens = np.maximum(self.requests.output_tokens - 1, 0)[self.measured]
         return float((self.last - self.first)[self.measured].sum() / max(tokens.sum(), 1))
 
     @property
     def running(self) -> float:
-        """Mean running requests, over the time in which the measured requests arrived [request]."""
+        """Mean number of running requests while the measured requests arrived [request]."""
         arrival = self.requests.arrival_time[self.measured]
         since, until = float(arrival[0]), float(arrival[-1])
         if until <= since:
@@ -89,7 +89,7 @@ class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return float(inside.sum() / (until - since))
 
     def interval_quantile(self, share: float) -> float:
-        """Return the time between chunks of tokens that a share of them stay below [s]."""
+        """Return a quantile of the time between chunks of tokens [s]."""
         reached = np.cumsum(self.intervals) >= share * self.intervals.sum()
         return float(EDGES[min(int(np.argmax(reached)) + 1, len(EDGES) - 1)])
 
@@ -107,16 +107,16 @@ class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def is_steady(self) -> bool:
-        """Whether waiting times do not grow over the run; if they do, the server is overloaded.
+        """Whether waiting times do not grow over the run. If they grow, the server is overloaded.
 
-        Users wait for their answers, so that theirs cannot grow.
+        With users, who wait for their answers, they cannot grow.
         """
         is_short = self.requests.count < 2 * BATCHES
         return bool(self.requests.users) or is_short or are_steady([self])
 
     @property
     def carried_rate(self) -> float:
-        """Requests a second that were served while requests still came [request/s]."""
+        """Requests per second that finished while requests still arrived [request/s]."""
         until = float(self.requests.arrival_time[-1])
         since = self.requests.arrival_time[self.measured.start]
         if until <= since:

@@ -1,4 +1,4 @@
-"""Recorded requests from files: our own tables, public traces, and records of benchmarks."""
+"""Read recorded requests from files: tables, public traces, and records of benchmarks."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
@@ -78,7 +78,7 @@ def read_requests(
     time_unit: str | None = None,
     hash_block: int | None = None,
 ) -> Requests:
-    """Return recorded requests, the first of which comes at 0.
+    """Read recorded requests; the first one arrives at 0.
 
     Parameters
     ----------
@@ -86,18 +86,16 @@ def read_requests(
         A .csv or .parquet file with the columns arrival_time [s], prompt_tokens and output_tokens,
         or one of `FORMATS`, in .csv, .parquet, .jsonl or .json.
     time_window
-        FROM:TO, which part of it is taken: seconds since its first request, or such as 10m:1h.
+        FROM:TO, the part to read: seconds since the first request, or times such as 10m:1h.
     time_unit
-        s, ms, us or ns, in which its times are; None for what columns and times tell.
+        Unit of its times: s, ms, us or ns; None to infer it from columns and times.
     hash_block
-        Tokens of a block of hash_ids; None for what prompts and their blocks tell [token].
+        Tokens of a block of hash_ids; None to infer it from prompts and their blocks [token].
 
-    Notes
-    -----
-    Requests must be in the order of arrival; those of vLLM and AIPerf are sorted. In files of
-    others, requests without an output token failed, and are left out. hash_ids tell which leading
-    blocks of a prompt came before: those are cached, as in a cache without bound. Of a file with
-    more than `MOST_REQUESTS` the first so many are read, in which a window must end.
+    Notes ----- Requests must be in the order of arrival; those of vLLM and AIPerf are sorted. In
+    other files, requests without an output token failed, and are skipped. hash_ids show which
+    leading blocks of a prompt came before: these are cached, as in an unlimited cache. At most the
+    first `MOST_REQUESTS` of a file are read, and a window must end within them.
     """
     if time_unit not in (None, *UNITS):
         raise InputError("time_unit", time_unit, f"one of {', '.join(UNITS)}")

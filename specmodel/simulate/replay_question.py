@@ -1,7 +1,7 @@
-"""A question of policies, resolved: which requests are replayed, and what their steps take.
+"""Resolve a question of policies: the requests to replay, and the times of their steps.
 
-The command and Python come through here alike. What was not given is taken as usual, and stands
-among what was assumed.
+The command and Python both use it. What was not given has its usual value, and is listed as an
+assumption.
 """
 
 from __future__ import annotations
@@ -98,22 +98,21 @@ OF_REPLAYS = tuple(_OfReplays.__annotations__)
 
 
 class Replayed(Viewed, Struct, frozen=True, kw_only=True, eq=False):
-    """What `replayed` is asked, resolved, and what each policy makes of the same requests.
+    """The resolved question of `replayed`, and the results of each policy on the same requests.
 
     Parameters
     ----------
     source, requests
-        The requests, and what they are called.
+        The requests, and their name.
     times, deployment
-        What steps take, and what runs where; None where the times were given.
+        Times of steps, and what runs where; None if the times were given.
     policies, sampling
-        Names of policies, and what decides what is drawn, as `simulate` takes it.
+        Names of policies, and settings of the draws, as in `simulate`.
     assumed, warnings, fits, heading
-        What was assumed, what must be known, and whether a request fits; None where unknown. What
-        is told in place of a deployment.
+        Assumptions, warnings, and whether a request fits in memory, None if unknown. Text to show
+        instead of a deployment.
     records, summary
-        Tables with a row for each policy and request, and for each policy; empty before it is
-        answered.
+        Tables with a row for each policy and request, and for each policy; empty before the replay.
     """
 
     room = "replayed"
@@ -134,7 +133,7 @@ class Replayed(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     def answered(
         self, *, workers: int = 1, progress: Callable[[int], None] | None = None
     ) -> Replayed:
-        """Return what each policy makes of the requests; progress counts requests done."""
+        """Replay the requests under each policy; `progress` receives the count of requests done."""
         chosen = [choose(policy, Path.cwd()) for policy in self.policies]
         run = partial(simulate, self.source, self.times, chosen, workers=workers)
         records = run(progress=progress, **self.sampling)
@@ -155,11 +154,11 @@ def replayed(
     Parameters
     ----------
     target, hardware
-        Model and GPU, as in `specmodel.predict`; none with `step_times`.
+        Model and GPU, as in `specmodel.predict`; not needed with `step_times`.
     workers
         Processes [-].
     **arguments
-        Those of `ReplayArguments`: options of the command, as numbers or its texts.
+        Those of `ReplayArguments`: options of the command, as numbers or text.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The simulator: policies over requests, one of them step by step, and the figures of them all."""
+"""Replay policies over requests, or one request step by step, and summarise all."""
 
 import pickle
 from collections.abc import Callable, Sequence
@@ -53,25 +53,25 @@ def simulate(
 ) -> pd.DataFrame:
     """Replay policies over requests at batch size 1.
 
-    All policies meet the same requests and the same noise. A policy that learns sees what it would
-    see in an engine: tokens and times, never the model. It starts anew with each request, or a
-    server keeps it: requests are then dealt in turn to eight servers. Which of the two is as its
-    source has it: goodput and SGLang's rule are kept by servers.
+    All policies have the same requests and the same noise. A policy that learns sees what an engine
+    would show it: tokens and times, never the model. It starts anew with each request, or a server
+    keeps it, and eight servers receive requests in turn. By default, each policy follows its
+    source: servers keep goodput and SGLang's rule.
 
     Parameters
     ----------
     source, times, variation
-        A trace, or a `Sample` of requests to draw; step times, of which those of drafts longer than
-        recorded are left out; how much times vary, by default `Variation()`.
+        A trace, or a `Sample` of requests to draw. Step times; those of drafts longer than recorded
+        are ignored. Variation of times, by default `Variation()`.
     policies
-        Names or classes; see `choices.choose`.
+        Names or classes, as in `choices.choose`.
     seed, workers
-        Seed of all that is drawn, and processes to work on it: any number gives the same records,
-        with several all policies must be importable [-].
+        Seed of all draws, and number of processes, which does not change the records. With several
+        processes, all policies must be importable [-].
     policy_state
         "request" or "server", for all policies that learn.
     progress
-        Called with the number of requests done since it was called last [request].
+        Called with the number of requests done since the last call [request].
 
     Returns
     -------
@@ -137,12 +137,12 @@ def _check_workers(workers: int, policies: Sequence[Choice]) -> None:
 
 
 def assumed(policy: PolicyLike, policy_state: str | None = None) -> str:
-    """Return what a replay assumes of a policy beyond its name, in words.
+    """Return the assumptions of a replay about a policy, in words.
 
     Parameters
     ----------
     policy, policy_state
-        As `simulate` takes them.
+        As in `simulate`.
     """
     choice = choose(policy).kept_by(policy_state)
     whose = {"request": "learned anew in each request", "server": f"kept by {SERVERS} servers"}
@@ -185,14 +185,14 @@ def timeline(
     Parameters
     ----------
     source, times, policy, request, seed, variation, policy_state
-        What is replayed, as `simulate` takes it, and the number of the request [-].
+        As in `simulate`, and the index of the request [-].
 
     Returns
     -------
     pandas.DataFrame
         A row for each step: position, draft_length, drafted_tokens, emitted_tokens, step_time,
-        phase (text) and utility (number) if the policy tells them, and window_utility, the
-        utility of the last 16 steps.
+        phase (text) and utility (number) if the policy has them, and window_utility, the utility of
+        the last 16 steps.
     """
     choice = choose(policy).kept_by(policy_state)
     if choice.name in HINDSIGHT:
@@ -230,7 +230,7 @@ def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataF
     Parameters
     ----------
     records, generator
-        A table that `simulate` returned, and the source of the bootstrap's draws.
+        A table from `simulate`, and the generator of the bootstrap's draws.
 
     Returns
     -------
@@ -238,13 +238,13 @@ def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataF
         A row for each policy: speedup and its 95 % interval (speedup_low, speedup_high) by a
         bootstrap over requests, too wide for drawn requests, which are stratified; speedups of
         single requests: mean_speedup, speedup_p5, the 5th percentile, and worst_speedup, of
-        worst_request; slowdown,
-        tokens_per_step, drafted tokens a step, share of steps in tests, percentiles of tpot over
-        requests; and, if the oracle is there, regret: by which share the expected time is longer
-        than the oracle's. Not speculating has no upkeep to pay, so that its regret may be negative.
-        time_over_best is the time over that of the fastest policy that knows no more than an
-        engine does, with a 95 % interval (time_over_best_low, time_over_best_high) by a bootstrap
-        of both over the same requests; policies of hindsight have none.
+        worst_request; slowdown, tokens_per_step, drafted tokens per step, share of steps in tests,
+        percentiles of tpot over requests. With the oracle also regret: the share by which the
+        expected time exceeds the oracle's. Without speculation there is no upkeep, so that the
+        regret may be negative. time_over_best is the time over that of the fastest policy that
+        knows no more than an engine does. Its 95 % interval (time_over_best_low,
+        time_over_best_high) is a bootstrap of both over the same requests. Policies of hindsight
+        have none.
     """
     oracle = records.loc[records["policy"] == "oracle", "expected_time"].sum()
     rows = []

@@ -1,4 +1,4 @@
-"""Requests that arrive at a server: when they do, with how long prompts and outputs."""
+"""Define requests to a server: their arrivals, and the lengths of prompts and outputs."""
 
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -33,20 +33,19 @@ LONGEST_DRAWN, MOST_TOGETHER = 32768, 2 * LONGEST
 
 
 class Arrivals(Struct, frozen=True, kw_only=True):
-    """When requests come: as a process with a rate, or from users who wait for their answers.
+    """Arrivals of requests: a process with a rate, or users who wait for their answers.
 
     Parameters
     ----------
     request_rate
-        Mean requests a second, 0 for users [request/s].
+        Mean requests per second, 0 for users [request/s].
     process
-        Independent requests; intervals of a gamma law; or bursts of requests at the same moment,
-        which come independently of each other.
+        Independent requests; intervals with a gamma law; or independent bursts of simultaneous
+        requests.
     variation, burst
-        Coefficient of variation of the intervals of the gamma law [-]; requests of a burst
-        [request].
+        Coefficient of variation of the gamma law's intervals [-]; requests of a burst [request].
     users
-        How many send the next request the moment the one before is answered, 0 for a rate
+        Users who each send the next request when the previous one is answered; 0 for a rate
         [request].
     """
 
@@ -68,7 +67,7 @@ class Arrivals(Struct, frozen=True, kw_only=True):
             raise InputError("request_rate", given, "either a rate above 0 or users")
 
     def times(self, count: int, seed: int) -> FloatArray:
-        """Return `count` arrival times, in proportion to 1/rate for the same seed [s]."""
+        """Return `count` arrival times; with the same seed, they are proportional to 1/rate [s]."""
         if self.users:
             return np.zeros(count)
         random = stream(seed, ARRIVALS)
@@ -78,7 +77,7 @@ class Arrivals(Struct, frozen=True, kw_only=True):
 
 
 class Lengths(Struct, frozen=True, kw_only=True):
-    """How long prompts and outputs are: fixed, or log-normal by mean and spread.
+    """Lengths of prompts and outputs: fixed, or log-normal by mean and spread.
 
     Parameters
     ----------
@@ -89,8 +88,8 @@ class Lengths(Struct, frozen=True, kw_only=True):
     correlation
         Correlation of the logarithms of a request's two lengths [-].
     longest, together
-        Prompts and outputs that are longer are cut to this, and outputs to what a prompt leaves of
-        both together [token].
+        Longest prompt or output, and longest sum of both. Longer prompts and outputs are cut to
+        these [token].
     """
 
     prompt_tokens: float
@@ -151,25 +150,24 @@ WORKLOADS = {name: Lengths(**law) for name, law in read_mapping(_FILE, "workload
 
 
 class Requests(Struct, frozen=True, kw_only=True, eq=False):
-    """What is asked of a server, in the order of arrival.
+    """Requests to a server, in the order of arrival.
 
     Parameters
     ----------
     arrival_time
-        When each comes, never falling; of users, overwritten when their turn is [s].
+        Arrival of each request, in ascending order; those of users are set during the run [s].
     prompt_tokens, output_tokens
-        Lengths; each request makes all its tokens [token].
+        Lengths. Each request generates all its tokens [token].
     users
-        How many users ask one after another, 0 where arrivals are given [request].
+        Users who send requests one after another, 0 if arrivals are given [request].
     cached_tokens
-        Of each prompt, from its beginning, found in the prefix cache; None where nothing tells
-        them [token].
+        Leading tokens of each prompt that are in the prefix cache; None if unknown [token].
     samples
-        Requests, one after another, that have the same prompt [request].
+        Successive requests that share a prompt [request].
     reading
-        What was taken of a recording that it does not say: units.
+        Assumptions in reading a recording, such as units.
     notes
-        What the reader must know of a recording.
+        Notes on a recording for the reader.
     """
 
     arrival_time: FloatArray
@@ -195,7 +193,7 @@ class Requests(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def count(self) -> int:
-        """Requests in all [request]."""
+        """Number of requests [request]."""
         return len(self.prompt_tokens)
 
     def at(self, places: Any) -> "Requests":
@@ -204,13 +202,13 @@ class Requests(Struct, frozen=True, kw_only=True, eq=False):
         return replace(self, arrival_time=self.arrival_time[places], **asked)
 
     def draw(self, count: int, seed: int) -> tuple[Whole, ...]:
-        """Return the lengths in `asked` of `count` requests drawn with replacement [token]."""
+        """Return lengths, as in `asked`, of `count` requests drawn with replacement [token]."""
         picked = stream(seed, LENGTHS).integers(0, self.count, count)
         return tuple(own[picked] for own in self.asked)
 
     @property
     def longest(self) -> int:
-        """Most tokens that a prompt and its output have together [token]."""
+        """Largest sum of a prompt's and its output's tokens [token]."""
         return int((self.prompt_tokens + self.output_tokens).max())
 
     @property
@@ -221,7 +219,7 @@ class Requests(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def mean_context(self) -> float:
-        """Mean KV entries of a request that decodes, over its tokens [token]."""
+        """Mean KV entries of a decoding request, over its tokens [token]."""
         weights = np.maximum(self.output_tokens - 1, 1)
         return float(np.average(self.prompt_tokens + self.output_tokens / 2, weights=weights))
 
@@ -229,14 +227,14 @@ class Requests(Struct, frozen=True, kw_only=True, eq=False):
 def draw_requests(
     arrivals: Arrivals, lengths: Lengths | Requests, num_requests: int, seed: int = 0
 ) -> Requests:
-    """Return requests at random: the same seed gives the same requests at every rate.
+    """Draw requests at random: the same seed gives the same requests at every rate.
 
     Parameters
     ----------
     arrivals, lengths
-        When they come, and how long they are: by a law, or as any of recorded ones.
+        When they arrive, and their lengths: by a law, or drawn from recorded requests.
     num_requests, seed
-        How many [request], and what decides what is drawn [-].
+        Number of requests [request], and the random seed [-].
     """
     check("num_requests", num_requests, minimum=1, maximum=MOST_REQUESTS, whole=True)
     check("seed", seed, minimum=0, whole=True)

@@ -1,8 +1,8 @@
-"""What is drawn at random: the streams of random numbers, and the noise of requests and steps.
+"""Draw random numbers: their streams, and the noise of requests and steps.
 
-Noise is how many experts a pass loads and how long a step takes, around their means. It is drawn by
-output position and not by step: all policies meet the same noise at the same place of an output,
-and differ only by their own decisions.
+Noise varies the experts that a pass loads, and the time of a step, around their means. It is drawn
+by output position and not by step. All policies then have the same noise at the same place of an
+output, and differ only by their own decisions.
 """
 
 import numpy as np
@@ -24,15 +24,15 @@ def stream(seed: int, purpose: int, *numbers: int) -> np.random.Generator:
 
 
 class Variation(Struct, frozen=True, kw_only=True):
-    """How much the times of steps vary around those of the model; the defaults are our own.
+    """Variation of step times around those of the model. The defaults are our assumptions.
 
     Parameters
     ----------
     timing_noise, request_expert_spread, step_expert_spread
-        Standard deviation, relative to the mean, of a step's time and of the number of experts that
-        a verify pass loads beyond those of one token: from request to request, and from step to
-        step. Random routing, with layers independent of each other, gives 0.03 to 0.09 from step to
-        step for five published MoEs [-].
+        Standard deviations, relative to the mean: of a step's time, and of the number of experts
+        that a verify pass loads beyond those of one token, between requests and between steps. With
+        random routing and independent layers, five published MoEs have 0.03 to 0.09 between steps
+        [-].
     """
 
     timing_noise: float = 0.02

@@ -1,4 +1,4 @@
-"""Schedules of draft lengths for an engine, and which carries most within targets."""
+"""Schedule draft lengths for an engine, and find the schedule with the highest capacity."""
 
 from __future__ import annotations
 
@@ -35,20 +35,21 @@ def schedule(
     client: Any = None,
     **arguments: Unpack[ScheduleArguments],
 ) -> Plan:
-    """Schedule draft lengths for an engine, as the command does.
+    """Schedule the draft length by batch size, for an engine to run.
 
     Parameters
     ----------
     target, hardware
         Model and GPU, as in `specmodel.predict`.
     config_format
-        Whose configuration is written, one of `answers.CONFIG_FORMATS`; that of the engine
-        predicted if None.
+        Format of the configuration, one of `plan.CONFIG_FORMATS`; if None, that of the predicted
+        engine.
     workers, client
-        Where capacities are searched, as `capacities` takes it [-].
+        Where the search for capacities runs, as in `capacities` [-].
     **arguments
         Those of `simulate.arguments.ScheduleArguments`. With `for_load` and targets, as in
-        `specmodel.load`, that of schedule, single lengths and none which carries most.
+        `specmodel.load`, the answer is what sustains the highest rate: the schedule, a single
+        length, or no draft.
 
     Examples
     --------

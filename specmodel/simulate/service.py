@@ -1,4 +1,4 @@
-"""A server ready to run, and a run of requests through the simulator."""
+"""Prepare a server, and run requests through the simulator."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -29,23 +29,24 @@ from specmodel.simulate.traces import Trace
 
 
 class Service(Struct, frozen=True, kw_only=True, eq=False):
-    """A server ready to run.
+    """A server that is ready to run.
 
     Parameters
     ----------
     times, limits
-        Seconds of a step, what its scheduler takes, and what memory holds.
+        Times of steps, and the limits of scheduler and memory.
     drafts, acceptance
-        What decides draft lengths, and how drafts fare: at random by position, or as recorded.
+        What decides draft lengths; acceptance, at random by position or as recorded.
     by_context
-        Acceptance from each context length on, in ascending order, where it varies with it [token].
+        Acceptance from each context length on, in ascending order, if it varies with context
+        [token].
     acceptance_by_request
-        By how much acceptance differs between requests, as `spread_survival` takes it [-].
+        Spread of acceptance between requests, as in `spread_survival` [-].
     prefix_hit_rate, shared_prefix
-        Share of every prompt that is found in the prefix cache [-], or the tokens with which all
-        prompts begin, found there after the first [token]; of requests that tell theirs, neither.
+        Share of every prompt that is in the prefix cache [-], or number of leading tokens that all
+        prompts share, cached after the first [token]. Neither if the requests have their own.
     prefill
-        The prefill servers of a disaggregated deployment, which emit first tokens; None for none.
+        Prefill servers of a disaggregated deployment, which emit first tokens; None without.
     """
 
     times: TabulatedTimes
@@ -75,19 +76,18 @@ class Service(Struct, frozen=True, kw_only=True, eq=False):
         until: int | None = None,
         compiled: bool | None = None,
     ) -> Run:
-        """Serve requests to their end, and return what was recorded.
+        """Serve requests to their end, and return the record.
 
         Parameters
         ----------
         requests, seed
-            What is asked, and what decides the noise of every request and output position [-].
+            The requests, and the seed of the noise of every request and output position [-].
         log_steps
-            How many steps to log, the first ones [-].
+            Number of first steps to log [-].
         until
-            How many of the first requests to serve to their end, and to record; None for all
-            [request].
+            Number of first requests to serve to their end, and to record; None for all [request].
         compiled
-            Whether numba is used; if None, where it is installed and worth its start.
+            Whether to use numba; if None, if it is installed and worth its start-up time.
         """
         check("seed", seed, minimum=0, whole=True)
         check_fits(self.limits, self.drafts.max_draft_length, requests)
@@ -130,7 +130,7 @@ class Service(Struct, frozen=True, kw_only=True, eq=False):
         return _run(requests, engine, places)
 
     def cached_tokens(self, requests: Requests) -> NDArray[np.int64]:
-        """Return the tokens of each prompt found in the prefix cache, in whole blocks [token]."""
+        """Return each prompt's tokens in the prefix cache, in whole blocks [token]."""
         prompts, block = requests.prompt_tokens, self.limits.block_size
         found, place = requests.cached_tokens, np.arange(requests.count)
         if found is None:
@@ -140,7 +140,7 @@ class Service(Struct, frozen=True, kw_only=True, eq=False):
         return np.minimum(np.floor(found / block).astype(np.int64) * block, prompts - 1)
 
     def shared_blocks(self, requests: Requests) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return groups of requests that begin alike, and the blocks of these beginnings [-]."""
+        """Return groups of requests with a common beginning, and its blocks [-]."""
         prompts, block = requests.prompt_tokens, self.limits.block_size
         if requests.samples > 1:
             return np.arange(requests.count) // requests.samples, prompts // block
@@ -170,12 +170,12 @@ class Service(Struct, frozen=True, kw_only=True, eq=False):
 def prepare(
     deployment: Deployment, scheduler: Scheduler, requests: Requests, max_draft_length: int
 ) -> Service:
-    """Return a server of a deployment for requests, or any like them, with its times tabulated.
+    """Return a deployment's server for requests, or similar ones, with tabulated times.
 
     Parameters
     ----------
     deployment, scheduler, requests
-        What runs where, what a step takes, and what is asked, whose contexts decide the table.
+        What runs where, limits of a step, and requests, whose contexts decide the table.
     max_draft_length
         Longest draft of any policy [token].
     """

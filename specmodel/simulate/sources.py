@@ -1,4 +1,4 @@
-"""Where the requests of a replay come from: a trace, or processes that they are drawn from."""
+"""Provide the requests of a replay: from a trace, or drawn from processes."""
 
 import itertools
 from collections.abc import Sequence
@@ -28,14 +28,14 @@ BLOCK_POSITIONS = 5_000_000
 
 
 class Sample(Struct, frozen=True, kw_only=True):
-    """Requests drawn from acceptance processes in turn, block by block, never all in memory.
+    """Requests drawn from acceptance processes in turn, block by block to save memory.
 
     Parameters
     ----------
     processes
-        At least one; several give a mixed workload of equal parts.
+        At least one process; several give a mixed workload of equal parts.
     num_requests, output_tokens
-        Requests in all [request], and the length of every output [token].
+        Number of requests [request], and the length of every output [token].
     """
 
     processes: Sequence[Process]
@@ -54,7 +54,7 @@ class Sample(Struct, frozen=True, kw_only=True):
         return min(process.max_draft_length for process in self.processes)
 
     def draw(self, first: int, last: int, generator: np.random.Generator) -> Trace:
-        """Draw the requests from one up to another, those of each process in a row."""
+        """Draw the requests from one index up to another, grouped by process."""
         parts, step = list[Trace](), len(self.processes)
         for i, process in enumerate(self.processes):
             # request r of the whole replay is drawn from process r modulo their number

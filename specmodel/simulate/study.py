@@ -1,4 +1,4 @@
-"""A deployment under load: the same requests under several policies."""
+"""Study a deployment under load: the same requests under several policies."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -40,28 +40,28 @@ _MOST_POSITIONS = 16
 
 
 class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """What is compared: a deployment with its drafter, and the same one without any.
+    """A comparison: a deployment with its drafter, and the same one without a drafter.
 
     Parameters
     ----------
     deployment, acceptance, max_draft_length
-        What runs where, how drafts fare (None where nothing is drafted, or a trace tells it), and
-        the longest draft of any policy [token].
+        What runs where, its acceptance (None without drafts or with a trace), and the longest draft
+        of any policy [token].
     lengths, is_redrawn
-        Laws of prompts and outputs, or recorded requests; whether requests ask at random what
-        recorded ones do, and come otherwise.
+        Laws of prompts and outputs, or recorded requests. Whether lengths are drawn from recorded
+        requests, with other arrivals.
     num_requests, seed
-        Requests of a run [request], and what decides what is drawn [-].
+        Requests of a run [request], and the random seed [-].
     limits
-        Fields of `Scheduler` in place of vLLM's defaults.
+        Fields of `Scheduler` that replace vLLM's defaults.
     policy_state
-        Who keeps what policies learn: "request" or "server", None as their source has it.
+        Who keeps what policies learn: "request" or "server"; None as in the source of each policy.
     trace
-        Recorded acceptance in place of chances by position; schedules are of its means.
+        Recorded acceptance, instead of chances by position. Schedules use its means.
     acceptance_by_request
         Standard deviation between requests of the logit of acceptance [-].
     prefix_hit_rate, shared_prefix
-        What is found in the prefix cache, as `Service` takes it [-] [token].
+        Prompt tokens in the prefix cache, as in `Service` [-] [token].
     prefill_servers
         Servers of disaggregated prefill, 0 for none [-].
     """
@@ -82,7 +82,7 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     prefill_servers: int = 0
 
     def requests(self, arrivals: Arrivals) -> Requests:
-        """Return requests that come at a rate or from users; recorded ones at that rate."""
+        """Return requests that arrive at a rate or from users; recorded ones at that rate."""
         if isinstance(self.lengths, Lengths) or self.is_redrawn:
             return draw_requests(arrivals, self.lengths, self.num_requests, self.seed)
         recorded = self.lengths
@@ -124,19 +124,19 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def notes(self) -> list[Note]:
-        """Notes on a recording, and on contexts beyond those with a measured acceptance."""
+        """Notes on a recording, and on contexts beyond the measured acceptance."""
         contexts = np.array([self.typical.prompt_tokens.min(), self.typical.longest])
         of_recording = () if isinstance(self.lengths, Lengths) else self.lengths.notes
         return [*of_recording, *beyond_contexts(self.measured_by_context, contexts)]
 
     @property
     def num_gpus(self) -> int:
-        """GPUs of a server, those of disaggregated prefill included [-]."""
+        """GPUs of a server, including those of disaggregated prefill [-]."""
         return self.deployment.layout.num_gpus * (1 + self.prefill_servers)
 
     @property
     def prefill_told(self) -> str:
-        """What disaggregated prefill adds, in words."""
+        """Effect of disaggregated prefill, in words."""
         apart = DisaggregatedPrefill(servers=self.prefill_servers, deployment=self.deployment)
         sent = seconds(float(apart.transfer_time(self.typical).mean()))
         gpus = self.num_gpus - self.deployment.layout.num_gpus
@@ -149,7 +149,7 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def assumed(self) -> dict[str, Any]:
-        """Limits of the scheduler that were not given, and what the engine adds to TTFT."""
+        """Limits of the scheduler that were not given, and the engine's addition to TTFT."""
         usual = asdict(usual_scheduler(self.deployment, self.max_draft_length))
         limits = {name: value for name, value in usual.items() if name not in dict(self.limits)}
         added = f"{seconds(self.first_token_time)} (HTTP, tokenization, as fitted)"
@@ -180,9 +180,9 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return prepare(deployment, scheduler, self.typical, longest)
 
     def service(self, policy: str) -> Service:
-        """Return the server that a policy runs on, by name; none has no drafter loaded.
+        """Return the server of a policy, by name. "none" has no drafter loaded.
 
-        Adaptive verification drafts in full, and verifies what `verification` says.
+        Adaptive verification drafts all tokens, and verifies those that `verification` selects.
         """
         service = self.plain_service if policy == "none" else self.drafting_service
         times, drafts, context = service.times, service.drafts, self.typical.mean_context
@@ -217,7 +217,8 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def error_factors(self, requests: Any, lengths: Any) -> dict[str, FloatArray]:
         """Return 80 % intervals of TPOT and speedup, divided by the predictions [-].
 
-        By quantity, low ends then high ends, for each batch size and draft length given in pairs.
+        The result has low ends and high ends by quantity, for each pair of batch size and draft
+        length.
         """
         found = predict_deployed(
             self.deployment if np.any(lengths) else self.plain,
@@ -236,7 +237,7 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         }
 
     def run(self, policy: str, arrivals: Arrivals, **options: Any) -> Run:
-        """Return a run of a policy; options are those of `Service.run`."""
+        """Return a run of a policy, with options as in `Service.run`."""
         return self.service(policy).run(self.requests(arrivals), seed=self.seed, **options)
 
 
@@ -249,17 +250,16 @@ def under_load(
     gpu_hour_price: float | None = None,
     progress: Callable[[int], object] = lambda done: None,
 ) -> list[Row]:
-    """Return a row for each load and policy, simulated.
+    """Simulate, and return a row for each load and policy.
 
     Parameters
     ----------
     study, arrivals, policies
-        What is compared, at which loads, and under which policies by name.
+        The comparison, its loads, and policies by name.
     targets
-        Time to the first token and per output token that a request should meet, None for any [s].
+        Target times to the first token and per output token, None for no target [s].
     gpu_hour_price, progress
-        Price of a GPU for an hour, where costs are wanted [-]; what is told after each run that one
-        more is done [-].
+        Price of a GPU for an hour, to add costs [-]. Function to call after each run [-].
     """
     wanted = Targets(ttft=targets[0], tpot=targets[1]) if targets != (None, None) else None
     rows, runs = [], len(arrivals) * len(policies)

@@ -1,4 +1,4 @@
-"""Times of steps: tabulated by draft, requests and context, as the loop of a server reads them."""
+"""Tabulate times of steps by draft, requests and context, for the loop of a server."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Seconds of a step at batch size 1 by what it verifies, tabulated once for all steps replayed."""
+"""Tabulate times of steps at batch size 1 by verified tokens, once for all replayed steps."""
 
 import math
 from functools import partial
@@ -46,22 +46,22 @@ class StepTable(NamedTuple):
 
 
 class ReplayTimes(Struct, frozen=True, kw_only=True, eq=False):
-    """Times of the steps of one request, where it begins, and later on if they grow with context.
+    """Times of one request's steps, from its beginning on, and how they grow with context.
 
     Parameters
     ----------
     forward_time, paused_time
-        Decode step of a deployment that never speculates; and of one that may, but has draft length
-        0 in this step: with the upkeep of the drafter [s].
+        Decode step of a deployment that never speculates. Decode step with draft length 0 in one
+        that may speculate, with the drafter's upkeep [s].
     step_time
-        By the number of draft tokens verified, from 0, a step whose look-up found nothing [s].
+        Time by number of verified draft tokens, from 0, a step whose look-up found nothing [s].
     expert_time
-        How much longer the step would take if the pass loaded twice as many experts beyond those
-        of one token; of the same shape, and less than the step takes [s].
+        Additional time if the pass loaded twice as many experts beyond those of one token. It has
+        the same shape, and is less than the step's time [s].
     context_length, context_step, later
-        Context that these times are of, if it is known, and how much more context each of the
-        times in `later` is of than those before [token]; in between they are interpolated. Without
-        later times, context does not matter.
+        Context of these times, if known, and the increase of context from each of the times in
+        `later` to the next [token]. Times in between are interpolated. Without later times, context
+        does not matter.
     """
 
     forward_time: float
@@ -93,18 +93,18 @@ class ReplayTimes(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def asked_time(self) -> list[float]:
-        """Step time by the draft length asked for, from 0, which has the drafter's upkeep [s]."""
+        """Step time by requested draft length, from 0, which has the drafter's upkeep [s]."""
         return [self.paused_time, *self.step_time[1:].tolist()]
 
     @property
     def rows(self) -> "tuple[ReplayTimes, ...]":
-        """The times by context: these times first, then those in `later`."""
+        """The times by context: these times, and then those in `later`."""
         return self, *self.later
 
     def table(self, *, pauses: bool) -> StepTable:
         """Return the table of these times, whose contexts count from the first row on.
 
-        Draft length 0 takes the paused time of a deployment that may draft later, or else a decode
+        Draft length 0 needs the paused time of a deployment that may draft later, or else a decode
         step.
         """
         plain = [row.paused_time if pauses else row.forward_time for row in self.rows]
@@ -138,27 +138,27 @@ def replay_times(
 ) -> ReplayTimes:
     """Return the times that the model predicts for a deployment at batch size 1.
 
-    A drafter that offers fewer tokens than it was asked for is taken to have made one pass for
-    each token that it offers; a model that offers none has its upkeep.
+    If a drafter offers fewer tokens than requested, it is assumed to run one pass for each offered
+    token. A model that offers none has its upkeep.
 
-    `expert_time` takes the time of a pass as linear in the number of experts that it loads, through
-    fully correlated and independent routing, which load the fewest and the most. This is right
-    within 5 % of the time where few experts are spread over GPUs, and within 0.1 % elsewhere.
+    For `expert_time`, the time of a pass is linear in the number of experts that it loads, between
+    fully correlated and independent routing, which load the fewest and the most. This is accurate
+    within 5 % of the time if few experts are spread over GPUs, and within 0.1 % otherwise.
 
     Parameters
     ----------
     deployment, max_draft_length, context_length
         What runs where, the longest draft, and KV entries before the first step [token].
     growth
-        How much the context may grow in a request; 0 keeps it as it is at every step [token].
+        Growth of the context in a request; 0 keeps it constant [token].
     drafter_upkeep
-        What a model drafter adds to a decode step, as a share of it, by drafting on without use in
-        order to keep its KV cache; a look-up has none [-].
+        Time that a model drafter adds to a decode step, as a share of it: it drafts on without use
+        to keep its KV cache. A look-up has none [-].
 
     Returns
     -------
     ReplayTimes
-        Times of steps with a proposal; the trace says where there is one, and of how many tokens.
+        Times of steps with a proposal. The trace says which steps have one, and its length.
 
     Examples
     --------
@@ -219,12 +219,12 @@ def _times_at(
 
 
 def read_replay_times(path: str | Path) -> ReplayTimes:
-    """Return measured times; draft length 0 takes a decode step, with a drafter and without.
+    """Read measured times. Draft length 0 needs a decode step, with or without a drafter.
 
     Parameters
     ----------
     path
-        CSV with the columns draft_length, from 0, and step_time; expert_time may be there.
+        CSV with the columns draft_length, from 0, and step_time, and optionally expert_time.
     """
     table = read_table(path, (), _ARGUMENT)
     need_columns(table, ["draft_length", "step_time"], argument=_ARGUMENT)

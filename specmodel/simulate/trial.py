@@ -1,4 +1,4 @@
-"""What a policy of a study carries within targets: rates simulated with replications."""
+"""Find the rate that a policy sustains within targets, simulated with replications."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -41,19 +41,19 @@ RUNS = {True: (5, 2000), False: (2, 500)}
 
 
 class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """The same requests for all rates and policies, in replications with others.
+    """A study in replications; in each, all rates and policies have the same requests.
 
     Parameters
     ----------
     study
-        What is compared; its `num_requests` are measured at each rate, more where requests stay
-        long. Of recorded requests the lengths are drawn at random.
+        The comparison. Each rate measures `num_requests` of it, or more if requests stay long.
+        Lengths are drawn at random from recorded requests.
     targets, replications
-        What requests should meet, and how many runs of other requests there are at each rate [-].
+        Targets of requests, and runs with other requests at each rate [-].
     arrivals
-        The process in which requests come.
+        Process of arrivals.
     is_coarse
-        Whether runs are shorter, as where numba is not installed.
+        Whether runs are shorter, as without numba.
     """
 
     study: Study
@@ -103,7 +103,7 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return load_of(rate, runs, own, self.targets, self.study.first_token_time)
 
     def alone(self, name: str) -> tuple[float, float]:
-        """Return TTFT and TPOT that the target share of requests stays within when alone [s]."""
+        """Return TTFT and TPOT that the target share of requests meets, each running alone [s]."""
         service, (*_, stays) = self.server(name)
         run = self._run(service, 1e-5 / stays[0], _ALONE, 0.0, 0)
         share = self.targets.attainment
@@ -139,7 +139,7 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return widened(found, try_rate, (float(ends.min()), float(ends.max())))
 
     def server(self, name: str) -> tuple[Service, FloatArray]:
-        """Return the server of a policy, and its steady times, as `steady_times` has them.
+        """Return the server of a policy, and its times, as `steady_times` returns them.
 
         For a policy that learns, these are the times without drafts.
         """

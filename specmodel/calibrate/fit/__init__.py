@@ -1,4 +1,4 @@
-"""Fits to measurements: of kernels, and of an engine to a user's runs."""
+"""Fit kernels to measurements, and an engine to a user's runs."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""From a file of timings to a profile with fitted kernels, and what speaks against both."""
+"""Turn a file of timings into a profile with fitted kernels, and check both."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def check_output(output: str | Path) -> Path:
-    """Return the CSV of timings beside a profile; refuse to replace a profile without timings."""
+    """Return the CSV of timings next to a profile; never replace a profile without timings."""
     path = Path(output)
     if path.suffix != ".toml":
         raise InputError("output", str(output), "a .toml file")
@@ -63,8 +63,8 @@ def calibrate_rows(
 ) -> Calibration:
     """Fit kernels to a file of timings, and add them to the profile of the device.
 
-    The profile is the one that `hardware` names, or else the one that ships for the device, or a
-    new one whose peaks are the best that was measured.
+    The profile is the one that `hardware` names, or else the shipped one for the device. Without
+    either, it is a new one whose peaks are the best measured values.
     """
     rows = read_rows(path)
     start = hardware or (info.hardware if info.hardware in list_hardware() else None)

@@ -1,4 +1,4 @@
-"""What runs tell of an engine, as data: each run beside its predictions, and facts of the fit."""
+"""Return the results of fitting an engine: each run with its predictions, and facts of the fit."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _NEAR = 0.15  # logarithm of times over those predicted, below which GPUs may be
 
 
 def run_rows(update: EngineUpdate) -> list[Row]:
-    """Return each run as measured and as predicted, before the fit and now.
+    """Return each run as measured and as predicted, before and after the fit.
 
-    A run that drafts has its speedup over the plain run of the nearest load.
+    A run with drafts has its speedup over the plain run of the nearest load.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def run_rows(update: EngineUpdate) -> list[Row]:
 
 
 def moved_rows(update: EngineUpdate) -> list[Row]:
-    """Return each overhead [s] and factor [-] before the fit and now, with 80 % intervals.
+    """Return each overhead [s] and factor [-] before and after the fit, with 80 % intervals.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def moved_rows(update: EngineUpdate) -> list[Row]:
     Returns
     -------
     list of dict
-        Name, values with both ends of their intervals, and whether the runs left it open.
+        Name, values with both ends of their intervals, and whether the runs do not determine it.
     """
     rows = []
     for item in update.moved:
@@ -83,7 +83,7 @@ def moved_rows(update: EngineUpdate) -> list[Row]:
 
 
 def update_facts(update: EngineUpdate) -> dict[str, Fact]:
-    """Return what a fit of an engine tells beside its tables.
+    """Return the facts of an engine's fit that its tables do not contain.
 
     Parameters
     ----------
@@ -93,8 +93,8 @@ def update_facts(update: EngineUpdate) -> dict[str, Fact]:
     Returns
     -------
     dict
-        Errors of the runs, how far their repeats agree, and what speaks against the fit, by name;
-        with a warning, the number of GPUs on which a known host would match the runs.
+        Errors of the runs, agreement of their repeats, and warnings against the fit, by name. With
+        a warning, also the number of GPUs on which a known host would match the runs.
     """
     rows, layout, target = update.rows, update.deployment.layout, update.deployment.target
     noise = sorted((row.noise, Path(row.row).name) for row in rows if row.noise) or [(0.0, "")]

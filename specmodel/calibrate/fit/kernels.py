@@ -1,4 +1,4 @@
-"""Fit of the roofline's parameters to measured kernels, one kind and dtype at a time."""
+"""Fit the roofline's parameters to measured kernels, one kind and dtype at a time."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -86,7 +86,7 @@ class KernelFitting(Struct, frozen=True, kw_only=True, eq=False):
     Parameters
     ----------
     fit
-        What a profile records; its errors are those of judged rows, or of fitted rows without any.
+        Record for a profile. Its errors are those of judged rows, or else of fitted rows.
     result
         Parameters, covariance and residuals of the fitted points.
     """
@@ -105,34 +105,32 @@ def fit_kernels(table: pd.DataFrame, hardware: HardwareProfile) -> Fittings:
     Parameters
     ----------
     table
-        As `measurements.check_measurements` returns it.
+        Table from `measurements.check_measurements`.
     hardware
-        The device; its peaks are kept, and what kernels achieve of them is fitted.
+        The device. Its peaks stay, and the fit finds the share that kernels achieve.
 
     Returns
     -------
     dict
-        By kind and dtype of weights or KV; an InputError if times are of another unit, or there are
-        fewer points than parameters.
+        Fits by kind and dtype of weights or KV. Raise an InputError if times are in another unit,
+        or if there are fewer points than parameters.
 
-    Notes
-    -----
-    Least squares of log ratios with a soft-L1 loss (`result.log_fit_result`), within bounds, from
-    two starts for each sharpness: an error of 10 % counts the same in a kernel of a microsecond and
-    in one of a second. Rows with other roles than "fit" are not used, except that the shortest
-    fifth of all GEMM times bounds the launch.
+    Notes ----- The fit is a bounded least-squares fit of log ratios with a soft-L1 loss
+    (`result.log_fit_result`), from two starts for each sharpness. An error of 10 % counts the same
+    in a kernel of a microsecond and in one of a second. Only rows with role "fit" are used, but the
+    shortest fifth of all GEMM times bounds the launch.
 
-    Some points do not determine a parameter. One query token does not show how fast attention
-    computes: unless more were timed, attention is taken to compute as fast as GEMMs. Experts that
-    stream for as long as they compute do not show it either: they are taken to compute at most as
-    fast as dense products of the same arithmetic, since a grouped product is such a product cut up.
-    Products of fewer than three depths, or only of long ones, do not show that kernels walk their
-    depth, and are taken not to. Kernels of experts walk the list of all experts of a GPU, loaded or
-    not, only where a fit without that errs by half as much again: TensorRT-LLM's in blocks of fp8.
+    Some points do not determine a parameter. A single query token does not show how fast attention
+    computes. Unless more were timed, attention is assumed to compute as fast as GEMMs. Experts that
+    stream for as long as they compute do not show it either. They are assumed to compute at most as
+    fast as dense products of the same arithmetic, since a grouped product splits such a product.
+    Products of fewer than three depths, or only of long ones, do not show a cost of depth, and get
+    none. Kernels of experts read the list of all experts of a GPU, loaded or not, only if a fit
+    without that has half as much error again, as for TensorRT-LLM's in blocks of fp8.
 
-    The peak of a CPU without a data sheet is that of the fastest product timed. Times that add up
-    are each shorter than the sum, and attention may compute in a wider dtype than products, so that
-    efficiencies of arithmetic above 1 are tried there.
+    The peak of a CPU without a data sheet is that of the fastest product timed. The fit tries
+    efficiencies of arithmetic above 1 where times add up, as each is shorter than the sum, and
+    where attention may compute in a wider dtype than products.
     """
     timed_work.check_plausible(table, hardware)
     found, computed = Fittings(), dict[str, float]()
@@ -157,9 +155,10 @@ def fitted_stack(fits: Fittings, *, version: str, source: str, date: str) -> Fit
     Parameters
     ----------
     fits
-        As `fit_kernels` returns them.
+        Fits from `fit_kernels`.
     version, source, date
-        Version of the stack, what was measured, and day of the fit as 2026-11-21.
+        Version of the stack, description of the measurements, and day of the fit, such as
+        2026-11-21.
     """
     tables: dict[str, dict[str, object]] = {}
     for (kind, dtype), fitting in fits.items():
@@ -310,8 +309,8 @@ def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
     """Return the common spread of a series, and the spread of points around its mean [-].
 
     They are standard deviations of normal distributions with the same central 80 % as the log
-    errors, so that a few wild points do not widen them. Variances add up: the common one is what
-    the points' own one leaves of the whole.
+    errors. A few outliers therefore do not widen them. Variances add up: the common one is what the
+    points' own one leaves of the whole.
     """
     within = errors - errors.groupby(series).transform("mean")
     ends = (part.quantile([0.9, 0.1]) for part in (within, errors))

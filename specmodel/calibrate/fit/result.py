@@ -1,4 +1,4 @@
-"""What every fit returns: values, how well they are known, and what is left unexplained."""
+"""Return the result of a fit: values, their uncertainty, and residuals."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -18,18 +18,18 @@ _LOOSE_SHARE = 0.02
 
 
 class FitResult(Struct, frozen=True, kw_only=True, eq=False):
-    """A fit: parameters, how well they are known, and what is left unexplained.
+    """Result of a fit: parameters, their uncertainty, and residuals.
 
     Parameters
     ----------
     parameters, covariance
-        Fitted values by name, in the units of the model, and their covariance on the subspace that
-        the data determine, shape (n, n) [-] [s].
+        Fitted values by name, in the model's units. Their covariance on the subspace that the data
+        determine, shape (n, n) [-] [s].
     residuals
-        Predicted over measured, less one, one for each point [-].
+        Predicted over measured, minus one, for each point [-].
     at_bound, undetermined, warnings
-        Parameters at a bound of the range that was tried; others that the points do not determine,
-        for which any value would do; a sentence for each of these.
+        Parameters at a bound of their range. Parameters that the points do not determine, for which
+        any value fits. A sentence for each of both.
     """
 
     parameters: dict[str, float]
@@ -51,7 +51,7 @@ class FitResult(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def record(self) -> dict[str, Any]:
-        """What a profile records of the covariance."""
+        """Record of the covariance for a profile."""
         return {"varied": list(self.parameters), "covariance": rounded_rows(self.covariance)}
 
 

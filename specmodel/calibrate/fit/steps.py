@@ -1,4 +1,4 @@
-"""Measured steps beside the time of the GPU alone, and errors of speedups: what fits start from."""
+"""Prepare fits: measured steps with their time on the GPU alone, and errors of speedups."""
 
 from __future__ import annotations
 

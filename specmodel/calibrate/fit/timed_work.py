@@ -1,4 +1,4 @@
-"""The work that rows of measured kernels timed, plausible times of it, and errors of a profile."""
+"""Compute the work of measured kernels, its plausible times, and a profile's errors."""
 
 import itertools
 from collections.abc import Callable
@@ -32,7 +32,7 @@ PLAUSIBLE = (0.3, 100.0)  # accepted median latency over the time by the data sh
 
 
 def work_of(kind: str, table: pd.DataFrame) -> Work:
-    """Return the work that rows of one component and dtype timed: one layer on one GPU.
+    """Return the work in rows of one component and dtype: one layer on one GPU.
 
     Parameters
     ----------
@@ -169,14 +169,14 @@ def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
 def predicted_time(
     kind: str, table: pd.DataFrame, hardware: HardwareProfile, parameters: KernelParameters
 ) -> FloatArray:
-    """Return the predicted time of a component's rows, which are of one dtype.
+    """Return the predicted time of a component's rows, all of one dtype.
 
     Parameters
     ----------
     kind, table
         The component and its rows, as for `work_of`.
     hardware, parameters
-        The GPU, and how well kernels of the component use it.
+        The GPU, and the efficiency of the component's kernels.
 
     Returns
     -------

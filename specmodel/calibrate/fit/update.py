@@ -1,4 +1,4 @@
-"""An engine as it runs on a user's host: a shipped profile moved by a few runs of one's own."""
+"""Fit an engine to a user's host: a shipped profile, updated by a few runs."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class FitWarning(Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     found, expected
-        What is strange about the runs, and what would not be.
+        The unusual result of the runs, and the usual one.
     is_slow
-        Whether they take longer than expected, not less.
+        Whether the runs are slower than expected, not faster.
     is_refused
-        Whether no server seems able to have made them; else it is only unlike those known.
+        Whether no server could plausibly produce the runs; else it only differs from known ones.
     """
 
     found: str
@@ -92,24 +92,23 @@ class EngineUpdate(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     rows, base
         The runs, and the profile to start from.
     deployment, assumptions
-        What ran in the first, with the new profile, and what was assumed of it.
+        What ran in the first run, with the new profile, and the assumptions about it.
     profile, moved
-        The engine, with what it was fitted to; what became of its overheads and factors.
+        The engine, with the record of its fit. Changes of its overheads and factors.
     before, predicted, measured
-        Predictions of each run by the shipped profile and by the new one, and what was measured
-        [s] [-].
+        Predictions of each run by the shipped and by the new profile, and measured values [s] [-].
     excess_speedup
-        By how much the new profile predicts too high speedups of these runs on average, negative if
-        too low, for the target with the largest error; 0 if errors of kernels and runs explain it
-        [-].
+        Mean excess of the new profile's speedups over the measured ones, for the target with the
+        largest error. It is negative if they are too low, and 0 if errors of kernels and runs
+        explain it [-].
     is_unlike_known
-        Whether a step with a draft takes a time for each request that is unlike that of all known
-        hosts, with which these runs are explained less well.
+        Whether the time per request of a step with a draft differs from that of all known hosts,
+        which explain these runs less well.
     fit_warnings
-        What speaks against the fit, mostly nothing: no known host is like it, or no server can be.
+        Warnings against the fit, mostly none: no known host resembles it, or no server can be so.
     widened
-        By how much what the runs told is taken to be less certain, as they contradict what is known
-        of hosts; 1 without warnings [-].
+        Factor on the uncertainty of the fit if the runs contradict known hosts; 1 without warnings
+        [-].
     """
 
     room = "fitted"
@@ -132,35 +131,31 @@ class EngineUpdate(Viewed, Struct, frozen=True, kw_only=True, eq=False):
 def update_engine(
     rows: Sequence[Served], base: EngineProfile, *, date: str, version: str = ""
 ) -> EngineUpdate:
-    """Return an engine profile updated by runs on one host, in parameters they determine.
+    """Update an engine profile by runs on one host, in the parameters that they determine.
 
     Parameters
     ----------
     rows
-        Runs of one or several deployments on one host: times of steps, plain where nothing is
-        drafted, and speedups. An InputError if there is none, or none that a fit explains.
+        Runs of one or several deployments on one host: times of steps, with or without drafts, and
+        speedups. Raise an InputError if there is no run, or no fit explains the runs.
     base
-        Where to start: the covariance of its fit says how far it may move. Without a fit, the speed
-        of the host and the time of the GPU move.
+        Profile to start from. The covariance of its fit limits the changes. Without a fit, the
+        speed of the host and the time of the GPU may change.
     date, version
-        Day of the fit, as 2026-11-21, and version of the engine that was measured; empty if not
-        known.
+        Day of the fit, such as 2026-11-21, and version of the measured engine; empty if unknown.
 
-    Notes
-    -----
-    The most likely values by Bayes' rule with normal logarithms, and the covariance of a quadratic
-    around them. The seconds of the profile, the speed of the host and the time of the GPU have the
-    spreads of the profile; steps with a draft of each deployment may have errors of kernels of
-    their own (`VERIFY_SPREAD`); each run has an error of `RUN_SPREAD`. Two runs, one plain and one
-    with a draft, mostly tell the speed of the host.
+    Notes ----- The result has the most likely values by Bayes' rule with normal logarithms, and the
+    covariance of a quadratic around them. The seconds of the profile, the speed of the host and the
+    time of the GPU have the profile's spreads. In each deployment, steps with a draft may have
+    their own errors of kernels (`VERIFY_SPREAD`). Each run has an error of `RUN_SPREAD`. Two runs,
+    one plain and one with a draft, mostly determine the speed of the host.
 
-    Where speedups are then still missed by more than the standard deviation of these errors,
-    `PER_REQUEST` may be anything, provided that this explains at least a quarter. The recorded
-    spread is that of these errors or, if larger, the error of these runs' speedups (of the runs
-    themselves, if they tell of no speedup). Where no known host is like the fit, its covariance
-    grows by how much worse the runs and what is known of hosts agree than their spreads let expect
-    (R. T. Birge, "The calculation of errors by the method of least squares," Phys. Rev., vol. 40,
-    1932).
+    If errors of speedups still exceed their standard deviation, `PER_REQUEST` may have any value
+    that explains at least a quarter of them. The recorded spread is that of these errors or, if
+    larger, the error of these runs' speedups (of the runs themselves, if there are no speedups). If
+    no known host resembles the fit, its covariance grows: by how much worse the runs and known
+    hosts agree than their spreads suggest (R. T. Birge, "The calculation of errors by the method of
+    least squares," Phys. Rev., vol. 40, 1932).
     """
     if not rows:
         raise InputError("runs", "0 runs", "at least one plain and one speculative run")

@@ -1,4 +1,4 @@
-"""Truth by measurement: kernels on one's own GPU, and the counters that an engine keeps."""
+"""Measure kernels on your GPU, and read the counters and logs of an engine."""
 
 from typing import TYPE_CHECKING
 

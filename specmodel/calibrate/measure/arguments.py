@@ -1,4 +1,4 @@
-"""Measured acceptance as arguments of `specmodel.predict`."""
+"""Turn measured acceptance into arguments of `specmodel.predict`."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -46,27 +46,27 @@ def acceptance_arguments(
     mean: float | None = None,
     proposal_rate: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the arguments by which `specmodel.predict` takes an acceptance, in one form or two.
+    """Return an acceptance as arguments of `specmodel.predict`, in one form or two.
 
-    Rates by position go no further than those measured: the other form goes further. Where drafts
-    vary in length, predict is asked for the mean one, as it charges what it is asked; the other
-    form is that of a look-up, which has a draft in a share of steps.
+    Rates by position end at the last measured position; the other form goes further. If drafts vary
+    in length, the arguments have the mean length, as predict charges the length that it is given.
+    The other form then describes a look-up, which has a draft in a share of steps.
 
     Parameters
     ----------
     tokens_per_step
-        Emitted per request and step, accepted and one more [token].
+        Tokens emitted per request and step: accepted ones and one more [token].
     rates
-        P(token accepted, all before it were) by position; empty if not known [-].
+        Chance that a token is accepted if all before it were, by position; empty if unknown [-].
     longest, mean
-        Longest draft, and the mean one where drafts vary; None if not known [token].
+        Longest draft, and the mean draft if lengths vary; None if unknown [token].
     proposal_rate
         Share of steps with a draft; None for all [-].
 
     Returns
     -------
     list of dict
-        Arguments by name; a draft length of None is yours to give.
+        Arguments by name. If draft_length is None, you have to choose it.
     """
     tokens = {"tokens_per_step": round(float(tokens_per_step), 4)}
     if mean is None or (longest and mean > 0.98 * longest):  # as requests end

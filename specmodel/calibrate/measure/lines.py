@@ -1,4 +1,4 @@
-"""Tables in texts: in Markdown, or drawn of box characters or dashes."""
+"""Read tables in texts: in Markdown, or drawn with box characters or dashes."""
 
 import re
 from collections.abc import Iterator

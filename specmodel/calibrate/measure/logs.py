@@ -1,6 +1,6 @@
-"""Acceptance in what people paste: log lines of engines, printed results, answers, gauges.
+"""Read acceptance from pasted text: log lines of engines, printed results, answers, gauges.
 
-And tokens per step by draft length, as InferenceX lists them in YAML.
+Also read tokens per step by draft length, as InferenceX lists them in YAML.
 """
 
 import re
@@ -55,27 +55,27 @@ _LEAST_KEPT = 0.9
 
 
 class LoggedAcceptance(Struct, frozen=True, kw_only=True):
-    """Acceptance as an engine or a benchmark printed it, over all lines that tell it.
+    """Acceptance as an engine or a benchmark printed it, over all such lines.
 
     Parameters
     ----------
     engine, num_lines
-        Who printed it, "" where nothing tells, and how many lines or results were read [-].
+        Program that printed it, "" if unknown, and number of lines or results read [-].
     tokens_per_step
-        Emitted per request and step, accepted and one more: the mean of lines, by their drafts if
-        they tell them, else by the requests that ran [token].
+        Tokens emitted per request and step: accepted ones and one more. Mean over lines, weighted
+        by their drafts if known, else by running requests [token].
     draft_length
-        Positions that were counted, the longest draft; None where lines do not tell them [token].
+        Number of positions counted, the longest draft; None if unknown [token].
     mean_draft_length
-        Drafted per step, which is less than the longest where drafts end early or steps have none;
-        None where lines do not tell it [token].
+        Tokens drafted per step, fewer than the longest draft if drafts end early or steps have
+        none; None if unknown [token].
     proposal_rate
-        Share of steps with a draft; None where lines do not tell it [-].
+        Share of steps with a draft; None if unknown [-].
     accepted_by_position
-        Shares of all drafts of which at least the first 1, 2, ... tokens were accepted, perhaps of
-        the first positions only; empty where lines do not tell them [-].
+        Shares of drafts with at least the first 1, 2, ... tokens accepted, perhaps of the first
+        positions only; empty if unknown [-].
     running_requests
-        Requests that ran, in the mean of lines; None where they do not tell [request].
+        Mean number of running requests over lines; None if unknown [request].
     """
 
     engine: str
@@ -94,7 +94,7 @@ class LoggedAcceptance(Struct, frozen=True, kw_only=True):
 
     @property
     def acceptance_by_position(self) -> list[float]:
-        """P(token accepted, all before it were) at each position [-]."""
+        """Chance that a token is accepted if all before it were, at each position [-]."""
         shares = sorted(self.accepted_by_position, reverse=True)
         return conditional_acceptance(shares).tolist() if shares else []
 
@@ -102,16 +102,16 @@ class LoggedAcceptance(Struct, frozen=True, kw_only=True):
 def logged_acceptance(text: str | Iterable[str], where: str) -> LoggedAcceptance | None:
     """Return the acceptance in a text; None if it has no figure of a known kind.
 
-    Known are lines of logs, printed results and answers to requests of vLLM, SGLang, llama.cpp,
-    TensorRT-LLM and ATOM, and gauges of SGLang. vLLM's are of steps with a draft: how many had none
-    follows from its lines of throughput, where the text has them. What llama.cpp counts over all
-    requests is read where it tells of steps without a draft, or no request is told alone; of ATOM,
-    the last of its counts. Figures that contradict each other are refused.
+    It reads log lines, printed results and answers to requests of vLLM, SGLang, llama.cpp,
+    TensorRT-LLM and ATOM, and gauges of SGLang. vLLM counts steps with a draft. The number of steps
+    without one follows from its lines of throughput, if the text has them. llama.cpp's counts over
+    all requests are used if they include steps without a draft, or if there are none by request. Of
+    ATOM's counts, the last one is used. Contradicting figures raise an InputError.
 
     Parameters
     ----------
     text, where
-        The text, or blocks of whole lines of one too long to hold, and what an InputError calls it.
+        The text, or blocks of whole lines of a long one, and its name in an InputError.
 
     Examples
     --------
@@ -332,12 +332,12 @@ def _gauges(text: str) -> Iterator[dict[str, list[float]]]:
 
 
 def lengths_by_table(text: str, where: str) -> dict[str, dict[int, float]]:
-    """Return tokens per step by draft length, by the headings of a table; empty if there is none.
+    """Return tokens per step by draft length, by headings of a table; empty without a table.
 
     Parameters
     ----------
     text, where
-        The text, and what an InputError calls it.
+        The text, and its name in an InputError.
 
     Examples
     --------

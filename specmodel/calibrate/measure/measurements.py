@@ -1,4 +1,4 @@
-"""Tables of measured kernels: what they hold, and how they are checked.
+"""Read and check tables of measured kernels.
 
 A row is a point or one of its repeats. Every table has ``component``, ``hardware``, ``stack``,
 ``version``, ``latency`` [s] and the columns of its components in `COLUMNS`; ``role`` is optional.
@@ -70,7 +70,7 @@ def read_measurements(path: str | Path) -> pd.DataFrame:
 
 
 def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with checked columns, repeats replaced by their median, and roles.
+    """Check a table, replace repeats by their median, and add roles.
 
     Parameters
     ----------

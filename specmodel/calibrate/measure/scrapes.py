@@ -1,4 +1,4 @@
-"""Acceptance from the speculation counters of a running vLLM, in saved scrapes of ``/metrics``."""
+"""Read acceptance from the counters of a running vLLM, in saved scrapes of ``/metrics``."""
 
 import itertools
 from collections import Counter, defaultdict
@@ -38,29 +38,29 @@ Sums = dict[str, dict[str, float]]
 
 
 class MeasuredAcceptance(Struct, frozen=True, kw_only=True, eq=False):
-    """Acceptance as an engine counted it, by steps that had a draft.
+    """Acceptance as an engine counted it, over steps with a draft.
 
     Parameters
     ----------
     model_name, num_engines
-        Label of the counters, and number of engines summed over [-].
+        Label of the counters, and number of engines in the sums [-].
     num_drafts, num_draft_tokens, num_accepted_tokens
-        Steps of a sequence that had a draft, their drafted tokens, and accepted ones [-] [token].
+        Steps of a sequence with a draft, their drafted tokens, and accepted ones [-] [token].
     accepted_by_position
-        Drafts of which at least the first 1, 2, … tokens were accepted [-].
+        Number of drafts with at least the first 1, 2, … tokens accepted [-].
     mean_draft_length, max_draft_length
-        Drafted tokens per step, which need not be whole, and number of positions counted: the
-        engine's ``num_speculative_tokens`` [token].
+        Mean number of drafted tokens per step, and number of positions counted: the engine's
+        ``num_speculative_tokens`` [token].
     proposal_rate
-        Share of steps with a draft; None where the scrape does not tell the tokens emitted [-].
+        Share of steps with a draft; None if the scrape has no count of emitted tokens [-].
     acceptance_rate, acceptance_by_position
-        P(token accepted, all before it were), solved at the mean draft length, and for each
-        position [-].
+        Chance that a token is accepted if all before it were, solved at the mean draft length, and
+        for each position [-].
     tokens_per_step, accepted_fraction
         Accepted tokens per step, plus the target's own one [token]; accepted over drafted [-].
     running_requests
-        Requests of all engines that ran when they were scraped, the mean of scrapes that had any;
-        None where none had [request].
+        Requests running on all engines, as a mean of scrapes that had any; None if none had
+        [request].
     """
 
     model_name: str
@@ -85,7 +85,7 @@ class MeasuredAcceptance(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def shares_by_position(self) -> FloatArray:
-        """Shares of all drafts of which at least the first 1, 2, ... tokens were accepted [-]."""
+        """Shares of drafts with at least the first 1, 2, ... tokens accepted [-]."""
         return np.asarray(self.accepted_by_position / self.num_drafts)
 
 
@@ -96,32 +96,30 @@ def scraped_acceptance(
     *,
     text: str | None = None,
 ) -> MeasuredAcceptance:
-    """Return the acceptance that a running vLLM counted, from saved Prometheus scrapes of it.
+    """Return the acceptance that a running vLLM counted, from saved Prometheus scrapes.
 
     Parameters
     ----------
     path, later
-        Text of the engine's ``/metrics``; the same, saved later: what was counted between is taken.
+        Text of the engine's ``/metrics``. With a later scrape, the counts are those in between.
     model
-        Which ``model_name``, where a scrape has several.
+        The ``model_name`` to use, if a scrape has several.
     text
-        What the first has, where it was read already.
+        Content of the first scrape, if already read.
 
     Returns
     -------
     MeasuredAcceptance
-        Sums over the engines of the model; the rates by position are ready for `Acceptance`. An
-        InputError says if nothing was drafted, or the counters contradict each other.
+        Sums over the engines of the model, with rates by position for `Acceptance`. Raise an
+        InputError if nothing was drafted, or if the counters contradict each other.
 
-    Notes
-    -----
-    The engine counts steps that had a draft. How many had none, as n-gram look-ups found nothing to
-    propose, follows from the tokens that it emitted; where a scrape lacks these, tokens per step
-    are of the others, and are too many for a look-up.
+    Notes ----- The engine counts steps with a draft. The number of steps without one, in which
+    n-gram look-ups found nothing, follows from emitted tokens. If a scrape lacks these, tokens per
+    step describe only steps with a draft, and are too high for a look-up.
 
-    Where drafts differ in length (n-gram look-up, draft-length schedules, the end of a request),
-    the acceptance rate is solved at their mean. Tokens per step are concave in the draft length, so
-    this is at most the rate of the tokens, if that does not depend on the length. The rates by
+    If drafts differ in length (n-gram look-up, draft-length schedules, the end of a request), the
+    acceptance rate is solved at their mean. Tokens per step are concave in the draft length, so the
+    result is at most the rate of the tokens, if that does not depend on the length. The rates by
     position are too low from position 2 on, because a draft that ended before a position counts as
     rejected there. The tokens per step computed from them are right at every length.
     """

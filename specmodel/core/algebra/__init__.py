@@ -1,4 +1,4 @@
-"""The papers as pure functions of numbers: speculation, acceptance, experts, the roofline."""
+"""Implement the papers as pure functions: speculation, acceptance, experts, the roofline."""
 
 from typing import TYPE_CHECKING
 

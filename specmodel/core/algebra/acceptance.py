@@ -1,4 +1,4 @@
-"""How often drafted tokens are accepted, in whichever of six forms it was measured."""
+"""Describe how often drafted tokens are accepted, in any of six measured forms."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -261,22 +261,22 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     Parameters
     ----------
     acceptance_rate
-        P(token accepted, all before it were), any shape [-].
+        Chance that a token is accepted if all before it were, any shape [-].
     tokens_per_step, step_efficiency, accepted_fraction, measured_draft_length
-        As measured at that draft length; the rate is solved from them [token] [-] [-] [token].
+        Values measured at that draft length. The rate is solved from them [token] [-] [-] [token].
     acceptance_by_position
-        Conditional rates of positions 1, 2, …: one list, or, for drafters that make a block at
-        once, a square table with the rates of drafts of n tokens in row n [-].
+        Conditional rates of positions 1, 2, …: one list. For drafters that make a block at once, a
+        square table: row n has the rates of drafts of n tokens [-].
     acceptance_by_context
-        Tokens per step by context, the first ones shortest, as measured at that draft length; pairs
-        do too. `at_context` takes what lies between by the logarithm of the context [token].
+        Tokens per step by context, measured at that draft length: a dict or pairs, the shortest
+        context first. `at_context` interpolates in the logarithm of the context [token].
     source
-        Where published numbers are from.
+        Source of published numbers.
     spread
-        Standard deviation of the rate, alike at all points, that intervals take beside the errors
-        of times, such as `ACCEPTANCE_SPREAD` [-].
+        Standard deviation of the rate, the same at all points, such as `ACCEPTANCE_SPREAD`.
+        Intervals add it to the errors of times [-].
     measured_by_context
-        Pairs from which `at_context` took it, empty if none [token].
+        Pairs that `at_context` interpolated, empty if none [token].
 
     Examples
     --------
@@ -312,7 +312,7 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def continued(self, draft_length: int) -> "Acceptance":
         """Return the acceptance extended to `draft_length` tokens by repeating the last rate.
 
-        That is an upper bound where rates fall with position; `source` names the assumption.
+        The result is an upper bound if rates fall with position. `source` names the assumption.
 
         >>> known = Acceptance(acceptance_by_position=[0.8, 0.6], source="a paper")
         >>> known.continued(4).acceptance_by_position, known.continued(4).source
@@ -329,13 +329,13 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def max_draft_length(self) -> float:
-        """Longest draft that the acceptance is known for [token]."""
+        """Longest draft whose acceptance is known [token]."""
         if self.acceptance_by_position is None:
             return float(speculation.MAX_DRAFT_LENGTH)
         return float(np.atleast_1d(self.acceptance_by_position).shape[-1])
 
     def at_context(self, context_length: Numeric) -> "Acceptance":
-        """Return the acceptance at some contexts, interpolated; outside the measured, the nearest.
+        """Return the acceptance at some contexts: interpolated, or the nearest measured one.
 
         >>> tokens = {2048: 3.2, 32768: 2.1}
         >>> falling = Acceptance(acceptance_by_context=tokens, measured_draft_length=3)
@@ -368,10 +368,10 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return pairs
 
     def where_proposed(self, proposal_rate: float) -> "Acceptance":
-        """Return the acceptance of the steps that have a proposal, from means over all steps.
+        """Return the acceptance of steps with a proposal, from means over all steps.
 
-        Tokens per step and step efficiency are such means, in which a step without a proposal
-        counts with one token; the other forms are about drafted tokens and stay as they are.
+        Tokens per step and step efficiency are such means: a step without a proposal counts as one
+        token. The other forms describe drafted tokens and do not change.
         """
         if proposal_rate in (0, 1) or self.form not in ("tokens_per_step", "step_efficiency"):
             return self
@@ -387,15 +387,15 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return replace(self, tokens_per_step=proposed, step_efficiency=None, source="")
 
     def moved(self, draft_length: FloatArray, by: FloatArray) -> "Acceptance":
-        """Return the acceptance as one rate per draft length, plus `by`, clipped to 0 to 1."""
+        """Return the acceptance as one rate per draft length plus `by`, clipped to 0 to 1."""
         length = np.maximum(draft_length, 1.0)
         rate = speculation.solve_acceptance_rate(self.expected_tokens_per_step(length), length)
         return Acceptance(acceptance_rate=np.clip(rate + by, 0.0, 1.0))
 
     def measured_at(self, draft_length: Numeric) -> "Acceptance":
-        """Return the acceptance with `measured_draft_length` filled in, where its form needs one.
+        """Return the acceptance with `measured_draft_length` filled in if its form needs one.
 
-        Several lengths are refused where the form needs a measured one.
+        Several lengths are an error if the form needs a measured one.
         """
         if self.form not in _MEASURED or self.measured_draft_length is not None:
             return self
@@ -406,12 +406,12 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return replace(self, measured_draft_length=asked.item())
 
     def rate(self) -> FloatArray:
-        """Return the acceptance rate, given or solved; the form by position has none [-]."""
+        """Return the acceptance rate, given or solved. The form by position has none [-]."""
         return self._rate
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the points that the rates are for, () if one acceptance serves all."""
+        """Shape of the points that have a rate each, () if all share one acceptance."""
         return () if self.form in ONE_FOR_ALL else np.shape(self._rate)
 
     @cached_property

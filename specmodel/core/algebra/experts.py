@@ -1,13 +1,13 @@
-"""How many distinct experts a pass loads, when tokens route independently and when they do not.
+"""Count the distinct experts that a pass loads, with and without independent routing.
 
 The independent union is Eqs. 8-10 of MoESD [1]_. Measured models load fewer, because the tokens of
 one sequence share experts while the sequences of a batch do not. `routing_correlation` is the
 correlation between two tokens of a sequence in the use of one expert. It can be measured directly,
-and one number per model meets the published unions (`unions.measured_unions`). It holds whatever
-makes tokens alike. Part of that is popularity, which tokens of different sequences share too: it
-makes the union of a whole batch smaller, and loads GPUs unevenly. Where it is told by the spread
-(`routing.rate_of`), the correlation is no less than popularity makes it; beside the popularity of
-each expert, give the correlation that is left.
+and one number per model fits the published unions (`unions.measured_unions`). It covers everything
+that makes tokens alike. Part of that is popularity, which tokens of different sequences share too:
+it reduces the union of a whole batch, and loads GPUs unevenly. If you give the spread of popularity
+(`routing.rate_of`), the correlation is at least what popularity causes. If you give the popularity
+of each expert, give the remaining correlation.
 
 References
 ----------
@@ -47,7 +47,7 @@ logarithms of the factors beyond are integrated [token]."""
 def active_experts(
     num_tokens: Numeric, num_experts: Numeric, experts_per_token: Numeric
 ) -> FloatArray:
-    r"""Return the expected distinct experts that independently routed tokens activate in a layer.
+    r"""Return the expected distinct experts that independently routed tokens activate per layer.
 
     .. math:: N(t) = E \left(1 - \left(\frac{E - k}{E}\right)^t\right)
 
@@ -58,7 +58,7 @@ def active_experts(
     num_tokens
         Tokens in the pass, real-valued [token].
     num_experts, experts_per_token
-        Routed experts of the layer, and how many of them each token uses [-].
+        Routed experts of the layer, and the number that each token uses [-].
 
     Returns
     -------
@@ -102,7 +102,7 @@ def tokens_per_expert(
 def saturation_tokens(
     num_experts: Numeric, experts_per_token: Numeric, share: Numeric = 0.95
 ) -> FloatArray:
-    r"""Return the tokens from which independently routed tokens activate a share of all experts.
+    r"""Return the number of independent tokens that activate a share of all experts.
 
     .. math:: T_\mathrm{thres} = \left\lceil \log_{1-\rho} (1 - \tau) \right\rceil,
               \qquad \rho = k / E
@@ -138,19 +138,19 @@ def expert_use(
 
     .. math:: 1 - U(s), \qquad U(s) = \prod_{i=0}^{s-1} \frac{(1-p)(1-c) + i c}{(1-c) + i c}
 
-    A beta-binomial law. Each sequence has its own chance X of using the expert, drawn from a Beta
-    distribution with mean p; two of its tokens then correlate by ``c = 1 / (a + b + 1)``, so that
-    ``a = p (1 - c) / c`` and ``b = (1 - p) (1 - c) / c``. The product is ``E[(1 - X)^s]``. A
-    fraction of a token takes that power of the last factor. Factors beyond the 128th, which only
-    prompts have, change slowly: their logarithms are summed by the Euler-Maclaurin formula, which
-    misses the product by less than 1e-13.
+    This is a beta-binomial law. Each sequence has its own chance X of using the expert, drawn from
+    a Beta distribution with mean p. Two of its tokens then correlate by ``c = 1 / (a + b + 1)``, so
+    that ``a = p (1 - c) / c`` and ``b = (1 - p) (1 - c) / c``. The product is ``E[(1 - X)^s]``. A
+    fraction of a token raises the last factor to that power. Factors beyond the 128th, which only
+    prompts have, change slowly. The Euler-Maclaurin formula sums their logarithms, with an error of
+    the product below 1e-13.
 
     Parameters
     ----------
     tokens_per_sequence
         Tokens of the sequence in the pass, real-valued [token].
     inclusion
-        Probability that one token uses the expert; k/E where all are equally popular [-].
+        Probability that one token uses the expert; k/E if all are equally popular [-].
     routing_correlation
         From 0 (independent) to 1 (all tokens use the first one's experts) [-].
 
@@ -255,7 +255,7 @@ def check_experts(
     Parameters
     ----------
     num_experts, experts_per_token
-        Experts in all, E, and those that the router chooses for a token, k, any shape [-].
+        All experts, E, and the experts that the router chooses for a token, k, any shape [-].
 
     Returns
     -------
@@ -280,7 +280,7 @@ def union(count: FloatArray, each: FloatArray, E: FloatArray) -> FloatArray:
     count
         Draws, any shape [-].
     each, E
-        Expected members of one draw, and members in all [-].
+        Expected members of one draw, and number of all members [-].
 
     Returns
     -------

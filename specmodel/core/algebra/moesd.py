@@ -1,8 +1,8 @@
-"""The published ten-parameter model of MoESD [1]_, equation by equation.
+"""Implement the ten-parameter model of MoESD [1]_, equation by equation.
 
-After a fit it describes one deployment; the rest of this library predicts deployments that nobody
-has measured. Its verify pass holds ``batch_size x draft_length`` tokens, as in the paper, where
-engines verify one more per sequence.
+After a fit, it describes one deployment; the rest of this library predicts deployments that nobody
+has measured. As in the paper, its verify pass has ``batch_size x draft_length`` tokens. Engines
+verify one more per sequence.
 
 References
 ----------

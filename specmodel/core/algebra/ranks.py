@@ -150,7 +150,7 @@ def all_to_all(ranks: int, gpus_per_node: int) -> Message:
 
 
 def beside_network(message: Message, network_hops: int) -> Message:
-    """Return the part of a message for other nodes, which outlasts the rest sent beside it.
+    """Return the part of a message for other nodes, which outlasts the rest sent meanwhile.
 
     Parameters
     ----------

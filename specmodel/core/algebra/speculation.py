@@ -1,8 +1,8 @@
-"""Algebra of one draft-and-verify step: acceptance, tokens per step, target efficiency, speedup.
+"""Compute a draft-and-verify step: acceptance, tokens per step, target efficiency, speedup.
 
-Everything here is independent of models and hardware, broadcasts over NumPy arrays, and follows
+These functions do not depend on models and hardware, and broadcast over NumPy arrays. They follow
 [1]_ (expected tokens per step) and [2]_ (step efficiency, target efficiency, speedup). Cascade's
-utility [3]_ is the same number as the speedup.
+utility [3]_ equals the speedup.
 
 References
 ----------
@@ -27,7 +27,7 @@ MAX_DRAFT_LENGTH = 1000
 
 
 def expected_tokens_per_step(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArray:
-    r"""Return the expected number of tokens emitted per sequence and step, the target's own too.
+    r"""Return the expected tokens emitted per sequence and step, including the target's own.
 
     .. math:: \mathrm{tokens\ per\ step} = \sum_{i=0}^{\gamma} \alpha^i
               = \frac{1 - \alpha^{\gamma+1}}{1 - \alpha}
@@ -37,7 +37,8 @@ def expected_tokens_per_step(acceptance_rate: Numeric, draft_length: Numeric) ->
     Parameters
     ----------
     acceptance_rate, draft_length
-        P(token accepted, all before it were) [-], and tokens drafted in each step [token].
+        Chance that a token is accepted if all before it were [-], and tokens drafted per step
+        [token].
 
     Returns
     -------
@@ -55,7 +56,7 @@ def expected_tokens_per_step(acceptance_rate: Numeric, draft_length: Numeric) ->
 
 
 def step_efficiency(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArray:
-    r"""Return MoESD's σ: tokens emitted per step as a share of the most that could be.
+    r"""Return MoESD's σ: tokens emitted per step as a share of the maximum.
 
     .. math:: \sigma = \frac{1 - \alpha^{\gamma+1}}{(1 - \alpha)(\gamma + 1)}
 
@@ -81,7 +82,7 @@ def step_efficiency(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArr
 
 
 def accepted_fraction(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArray:
-    """Return accepted over drafted tokens, what engines report as "draft acceptance rate".
+    """Return accepted over drafted tokens, which engines report as "draft acceptance rate".
 
     Parameters
     ----------
@@ -108,7 +109,7 @@ def solve_acceptance_rate(tokens_per_step: Numeric, draft_length: Numeric) -> Fl
     Parameters
     ----------
     tokens_per_step, draft_length
-        Tokens emitted per sequence and step, and the draft length they were measured at [token].
+        Tokens emitted per sequence and step, and the measured draft length [token].
 
     Returns
     -------
@@ -130,11 +131,11 @@ def solve_acceptance_rate(tokens_per_step: Numeric, draft_length: Numeric) -> Fl
 
 
 def target_efficiency(forward_time: Numeric, verify_time: Numeric) -> FloatArray:
-    r"""Return how cheap verification is: time of a decode step over time of a verify pass.
+    r"""Return the time of a decode step over the time of a verify pass.
 
     .. math:: \mathrm{target\ efficiency} = \frac{T_T(B, 1)}{T_T(B, \gamma + 1)}
 
-    The inverse of the middle term of Eq. 4 of MoESD [2], which gives it no number of its own.
+    This is the inverse of the middle term of Eq. 4 of MoESD [2], which has no number there.
 
     Parameters
     ----------
@@ -224,7 +225,7 @@ def speedup(
 def break_even_acceptance_rate(
     relative_step_time: Numeric, draft_length: Numeric, proposal_rate: float = 1.0
 ) -> FloatArray:
-    r"""Return the acceptance rate from which speculation pays, the root α of the utility less 1.
+    r"""Return the acceptance rate from which speculation pays, where the utility is 1.
 
     .. math:: 1 + r \left(\frac{1 - \alpha^{\gamma+1}}{1 - \alpha} - 1\right)
               = \frac{T_\mathrm{step}}{T_T(B, 1)}
@@ -234,12 +235,12 @@ def break_even_acceptance_rate(
     relative_step_time, draft_length
         Time of a step relative to a decode step [-], and tokens drafted in it [token].
     proposal_rate
-        Share of the steps that have a proposal; the others emit one token [-].
+        Share of steps with a proposal; other steps emit one token [-].
 
     Returns
     -------
     FloatArray
-        0 where even rejected drafts cost nothing, NaN where no rate pays [-].
+        The rate, 0 if even rejected drafts cost nothing, NaN if no rate pays [-].
 
     Examples
     --------
@@ -258,12 +259,12 @@ def break_even_acceptance_rate(
 
 
 def best_draft_length(speedup: Numeric, draft_length: Numeric, axis: int = -1) -> FloatArray:
-    """Return the draft length with the largest speedup, the first of equals; 0 if none is above 1.
+    """Return the first draft length with the largest speedup; 0 if no speedup is above 1.
 
     Parameters
     ----------
     speedup, draft_length
-        Speedups [-] of candidate lengths, which rise [token].
+        Speedups [-] of candidate lengths in ascending order [token].
     axis
         Axis of `speedup` that runs over the candidates [-].
 
@@ -294,15 +295,14 @@ def first_of_largest(
     Parameters
     ----------
     candidates
-        Arrays to compare, which may be computed one by one [-].
+        Arrays to compare, possibly computed one by one [-].
     floor, shape
-        What the largest must exceed [-], and the shape that all broadcast to.
+        Value that the largest must exceed [-], and the shape to which all broadcast.
 
     Returns
     -------
     tuple of NDArray
-        Index of the largest, the first of equals, and its value; -1 and the floor where none
-        exceeds that [-].
+        Index of the first largest, and its value; -1 and the floor if none exceeds the floor [-].
     """
     most, first = np.full(shape, floor), np.full(shape, -1, dtype=np.int16)
     for index, candidate in enumerate(candidates):
@@ -319,7 +319,7 @@ def check_draft_length(value: Numeric, *, minimum: float = 0, whole: bool = Fals
     value
         Draft lengths, any shape [token].
     minimum, whole
-        The smallest that is accepted [token], and whether they must be whole numbers.
+        Smallest valid length [token], and whether lengths must be whole numbers.
 
     Returns
     -------

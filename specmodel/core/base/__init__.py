@@ -1,4 +1,4 @@
-"""What knows nothing of models or GPUs: errors, units, numbers, records, files and texts."""
+"""Provide what does not depend on models or GPUs: errors, units, records, files and texts."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Types of fields with bounds, which users' files are held to."""
+"""Define types of fields with bounds for users' files."""
 
 from typing import Annotated
 

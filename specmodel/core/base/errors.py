@@ -1,4 +1,4 @@
-"""The one exception that users can cause, and how it reads: argument, value, what would do."""
+"""Define the one exception that users can cause, and its text: argument, value, remedy."""
 
 from collections.abc import Collection, Iterable, Mapping
 from importlib import import_module
@@ -13,10 +13,10 @@ class InputError(ValueError):
     argument
         Name of the argument, key or file at fault.
     value
-        What was given; cut to 80 characters in the message.
+        The invalid value. The message shows its first 80 characters.
     expected
-        What would be accepted. Arguments in it stand in backquotes, with a value as Python has it
-        or without: the command line makes options of them, and Python shows them bare.
+        What would be accepted. Put arguments in backquotes, with or without a Python value. The
+        command line turns them into options, and Python shows them without backquotes.
 
     Examples
     --------

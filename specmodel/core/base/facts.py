@@ -1,4 +1,4 @@
-"""What an answer tells, as data: each fact by a name, the same in JSON, in Python and on pages."""
+"""Represent an answer as data: named facts, the same in JSON, in Python and on pages."""
 
 from __future__ import annotations
 

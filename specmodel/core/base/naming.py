@@ -1,8 +1,8 @@
 """Names as people type them: shipped ones, their beginnings, ids of a hub.
 
-A name is looked up in this order: one that ships, a short name of a GPU (`machines.hardware`), the
-beginning of one shipped name alone, a path, the id of a model in the local cache of the hub, and
-that of a checkpoint of one that ships (`models.checkpoints`). Nothing is fetched.
+A name is looked up in this order: a shipped name or its unique beginning, a short name of a GPU
+(`machines.hardware`), a path, the id of a model in the local cache of the hub, or of a checkpoint
+of a shipped model (`models.checkpoints`). Nothing is fetched.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What a reader must know of an answer, as data: who shows it has the sentence of each kind."""
+"""Represent notes on an answer as data; the output writes the sentence of each kind."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Frozen records read from TOML and JSON files, with errors that name the file, key and value.
+"""Read frozen records from TOML and JSON files; errors name the file, key and value.
 
 Records are msgspec's structs, which Python code builds as they are. Users' files are checked at the
 door, `build`, by the types and bounds of the fields.
@@ -41,15 +41,15 @@ _WORDS = {
 
 
 class Record(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
-    """Base of every record: frozen; from files, strict types, no unknown keys, finite numbers."""
+    """Base of all records: frozen; files need strict types, known keys and finite numbers."""
 
     hidden: ClassVar[tuple[str, ...]] = ()
     """Fields that are no part of what a copy of the record holds or shows."""
 
     def with_changes(self, argument: str, changes: Mapping[str, object]) -> Self:
-        """Return a validated copy with fields replaced, by names that are dotted for nested tables.
+        """Return a validated copy with fields replaced, by names with dots for nested tables.
 
-        Errors carry `argument` before the name of the field that is unknown or does not fit.
+        Errors have `argument` before the name of an unknown or invalid field.
         """
         if not changes:
             return self
@@ -77,14 +77,15 @@ def field_names(cls: type[Struct]) -> tuple[str, ...]:
 def as_table(
     record: Struct, keeps: Callable[[FieldInfo, object], bool] | None = None
 ) -> dict[str, Any]:
-    """Return a record as a table of a file: nested dicts of the fields that are kept, not hidden.
+    """Return a record as a table for a file: nested dicts of the fields to keep.
 
     Parameters
     ----------
     record
         The record.
     keeps
-        Whether a field with its value is kept, in nested records too; by default each is.
+        Function that says whether to keep a field with its value, in nested records too; by
+        default, all are kept.
     """
 
     def plain(value: Any) -> Any:
@@ -112,14 +113,14 @@ def unchecked(record: StructType, changes: Mapping[str, object]) -> StructType:
 
 
 def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
-    """Return a record from a mapping of its fields; an error names the first that is at fault.
+    """Build a record from a mapping of its fields; an error names the first invalid one.
 
     Parameters
     ----------
     cls, data
         The class of the record, and its fields by name, as read from TOML or JSON.
     argument
-        What an error calls the record, such as "target".
+        Name of the record in errors, such as "target".
     """
     try:
         record = convert(data, cls)

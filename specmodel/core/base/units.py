@@ -48,23 +48,23 @@ def check(
     above: float = -np.inf,
     whole: bool = False,
 ) -> FloatArray:
-    """Return `value` as a float array, or say in one line why it cannot be used.
+    """Return `value` as a float array, or raise a one-line error.
 
     Parameters
     ----------
     argument
-        Name the error should carry.
+        Name of the argument in errors.
     value
         Number or array of any shape.
     minimum, maximum, above
-        Closed bounds, and an open lower one [-].
+        Closed bounds, and an open lower bound [-].
     whole
-        Refuse what is not a whole number.
+        Whether to accept whole numbers only.
 
     Returns
     -------
     FloatArray
-        The same numbers, finite and not empty [-].
+        The same numbers, which are finite and not empty [-].
     """
     try:
         array = np.asarray(value)

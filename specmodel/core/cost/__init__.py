@@ -1,4 +1,4 @@
-"""What a pass takes: its work, its seconds, and the memory it needs."""
+"""Compute the cost of a pass: its work, its time, and its memory."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The arguments that say what runs where, spelled out once for all that take them."""
+"""Define the arguments for what runs where, once for all functions that accept them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,56 +13,57 @@ from specmodel.core.models.architecture import Architecture
 
 
 class CommonArguments(TypedDict, total=False):
-    """How models run, the same for all that are compared.
+    """How models run; alternatives of a comparison share these.
 
     Parameters
     ----------
     link
-        What joins the boxes, one or several GPUs each, by name, such as "roce-200g", "usb4", "tb5"
-        or "10gbe"; that of the hardware profile by default.
+        Name of the link between boxes of one or several GPUs, such as "roce-200g", "usb4", "tb5" or
+        "10gbe"; by default that of the hardware profile.
     host_speed
-        How many times as fast the host is as the engine's; that of its profile by default [-].
+        Speed of the host relative to the engine's; by default that of its profile [-].
     graph_limit
-        Tokens (vLLM) or requests (SGLang) of the largest pass that a CUDA graph holds, 0 for none;
-        the engine's default on the GPU by default. A list has all sizes: what lies between two
-        is padded to the next.
+        Tokens (vLLM) or requests (SGLang) of the largest pass with a CUDA graph, 0 for no graphs;
+        by default, the engine's default on the GPU. A list has all sizes: passes in between are
+        padded to the next size.
     attention_backend
-        Kernels of attention that the engine was told to run, as it calls them; its own choice by
-        default.
+        Attention kernels that the engine runs, by its own names; by default, the engine chooses.
     enforce_eager, eager_drafter, sync_scheduling
-        Whether no pass, or none of the drafter, runs from a CUDA graph, and whether no step is
-        scheduled beside the GPU (vLLM's ``--no-async-scheduling``).
+        Whether no pass, or no pass of the drafter, runs from a CUDA graph. Whether scheduling does
+        not overlap with the GPU (vLLM's ``--no-async-scheduling``).
     stack
-        Whose kernels: one fitted in the hardware profile, "typical" or "datasheet"; by default the
-        engine's, else the profile's default, else "typical".
+        Stack of the kernels: one fitted in the hardware profile, "typical" or "datasheet". By
+        default the engine's, else the profile's default, else "typical".
     activation_dtype, embedding_dtype
-        Dtypes of the target; those of its architecture by default.
+        Dtypes of the target; by default those of its architecture.
     attention_dtype
-        Dtype of the weights of its attention (and other mixers); by default that of its
-        architecture, else `weight_dtype`, but bf16 for mixers beside experts in NVFP4, as in
+        Dtype of the weights of its attention (and other mixers). By default that of its
+        architecture, else `weight_dtype`, but bf16 for mixers of models with NVFP4 experts, as in
         published checkpoints.
     routing_correlation, popularity
-        How far tokens of one sequence share experts, from 0 to 1, by default as published for the
-        model, else 0.18; probability that a token uses each expert, shape (num_experts,) or
-        (layers, num_experts), a file of them, or "equal"; as unequal as the model's
-        `popularity_spread` by default [-].
+        How much the tokens of one sequence share experts, from 0 to 1; by default as published for
+        the model, else 0.18. Probability that a token uses each expert: shape (num_experts,) or
+        (layers, num_experts), a file, or "equal"; by default as unequal as the model's
+        `popularity_spread` [-].
     popularity_exponent
-        Experts are used as their rank to minus this power, 0 for equally [-].
+        Exponent of a power law: popularity is rank to minus this power, 0 for equal use [-].
     decode_context_parallel
-        GPUs, of `tensor_parallel`, that share the cached tokens of each sequence; 1 by default [-].
+        Number of `tensor_parallel` GPUs that share the cached tokens of each sequence; 1 by default
+        [-].
     memory_utilization
-        Share of a GPU's memory that weights and cache may fill, 0.9 by default as in engines [-].
+        Share of a GPU's memory for weights and cache, 0.9 by default as in engines [-].
     state_rollback
-        How recurrent states get back to the last accepted token: "native", a state is written after
-        each verified token, or "replay", one state and records of tokens are kept.
+        How recurrent states return to the last accepted token. "native" writes a state after each
+        verified token; "replay" keeps one state and records of tokens.
     temperature
-        Of sampling; 0, the default, takes the likeliest token, which costs less than drawing [-].
+        Sampling temperature. 0, the default, selects the likeliest token, which costs less than
+        sampling [-].
     host_expert_layers
-        First layers of the target whose routed experts stay in the host's memory under llama.cpp,
-        or "all"; 0 by default [-].
+        Number of first layers whose routed experts stay in the host's memory under llama.cpp, or
+        "all"; 0 by default [-].
     split_mode
-        How llama.cpp splits a model over several GPUs: "layer", its default, has one GPU after
-        another work on its layers; "row" and "tensor" cut matrices.
+        How llama.cpp splits a model over several GPUs. With "layer", its default, one GPU after
+        another works on its layers; "row" and "tensor" split matrices.
     """
 
     link: str | None
@@ -88,23 +89,22 @@ class CommonArguments(TypedDict, total=False):
 
 
 class ChoiceArguments(TypedDict, total=False):
-    """How a model runs, in which alternatives may differ.
+    """How a model runs; alternatives of a comparison may differ in these.
 
     Parameters
     ----------
     engine
-        A record, a name that ships with the package, or a path; "vllm" by default, and "ideal" has
-        no overheads.
+        A record, a shipped name, or a path; "vllm" by default. "ideal" has no overheads.
     weight_dtype, kv_dtype, expert_dtype
-        Dtypes of the target, of its KV cache, and of its routed experts; by default those of its
-        architecture, of experts else `weight_dtype`.
+        Dtypes of the target, of its KV cache, and of its routed experts. By default those of its
+        architecture; for experts, else `weight_dtype`.
     tensor_parallel, data_parallel
-        GPUs that the target's matrices are cut over, routed experts aside, and replicas of these,
-        each with its share of the batch; their product is the number of GPUs. As few replicas as
-        `expert_parallel` needs by default [-].
+        GPUs that share the target's matrices (except routed experts), and replicas of this group,
+        each with its share of the batch. Their product is the number of GPUs. By default, as few
+        replicas as `expert_parallel` needs [-].
     expert_parallel
-        Groups of GPUs that routed experts are spread over; the GPUs of a group cut each of its
-        experts. 1 cuts all experts over all GPUs; as many as there are GPUs cuts none [-].
+        Groups of GPUs that share the routed experts; the GPUs of a group split each of its experts.
+        1 splits all experts over all GPUs; the number of GPUs keeps experts whole [-].
     """
 
     engine: EngineProfile | str | Path | None
@@ -121,16 +121,16 @@ class RunArguments(CommonArguments, ChoiceArguments, total=False):
 
 
 class DraftArguments(TypedDict, total=False):
-    """How what drafts for a model runs.
+    """How a model's drafter runs.
 
     Parameters
     ----------
     tree_width
-        Tokens that follow each drafted one, 1 in chains, which SGLang calls top-k [-].
+        Branches after each drafted token, 1 in chains; SGLang calls it top-k [-].
     mtp_dtype
         Dtype of the weights of the target's block for multi-token prediction.
     draft_tensor_parallel
-        GPUs that a draft model is cut over; those of the target by default, as engines do [-].
+        GPUs that share a draft model; by default those of the target, as in engines [-].
     """
 
     tree_width: int | None
@@ -144,9 +144,9 @@ class DeploymentArguments(RunArguments, DraftArguments, total=False):
     Parameters
     ----------
     target, hardware
-        Records, names that ship with the package, or paths.
+        Records, shipped names, or paths.
     drafter
-        What drafts: a record, a name that ships with the package, or a path; nothing if None.
+        The drafter: a record, a shipped name, or a path; no drafter if None.
     """
 
     target: Required[Architecture | str | Path]
@@ -155,13 +155,13 @@ class DeploymentArguments(RunArguments, DraftArguments, total=False):
 
 
 class LookupArguments(TypedDict, total=False):
-    """What a drafter that looks up takes.
+    """Settings of a look-up drafter.
 
     Parameters
     ----------
     proposal_rate, lookup_time
-        Share of the steps that have a proposal, 0.2 by default [-], and time of the host to look up
-        one sequence [s].
+        Share of steps with a proposal, 0.2 by default [-], and host time to look up one sequence
+        [s].
     """
 
     proposal_rate: float | None
@@ -169,22 +169,22 @@ class LookupArguments(TypedDict, total=False):
 
 
 class NamedArguments(DeploymentArguments, LookupArguments, total=False):
-    """What is named of what runs where: `DeploymentArguments` and `LookupArguments`."""
+    """What runs where, by name: `DeploymentArguments` and `LookupArguments`."""
 
 
 class WhatIfArguments(DraftArguments, LookupArguments, total=False):
-    """How a drafter runs, and what else there is to say of what runs where.
+    """How a drafter runs, and further settings of what runs where.
 
     Parameters
     ----------
     num_gpus
-        GPUs over which the model is laid out, where the GPU's name does not count them and no
-        degrees are given [-].
+        Number of GPUs for the model, if the GPU's name does not count them and no degrees are given
+        [-].
     changes
-        What-ifs: values by dotted field of target, drafter, hardware or engine, such as
+        Values to change, by dotted field of target, drafter, hardware or engine, such as
         ``{"target.experts_per_token": 4}``, or a list of texts ``KEY=VALUE``.
     force
-        Whether values are taken that no machine or model is likely to have.
+        Whether to accept values outside their plausible range.
     """
 
     num_gpus: int | None
@@ -193,21 +193,21 @@ class WhatIfArguments(DraftArguments, LookupArguments, total=False):
 
 
 class AcceptanceArguments(TypedDict, total=False):
-    """What is accepted, in forms other than `acceptance`.
+    """Acceptance, in forms other than `acceptance`.
 
     Parameters
     ----------
     acceptance_rate, tokens_per_step, step_efficiency, accepted_fraction, acceptance_by_position
-        Forms of acceptance, of which one is given: see `Acceptance` [-] [token].
+        Forms of acceptance; give one of them, as in `Acceptance` [-] [token].
     acceptance_by_context
         Another form: tokens per step by context, such as ``{2048: 3.2, 32768: 2.1}`` [token].
     measured_draft_length, acceptance_spread
-        Draft length at which it was measured [token]; standard deviation of the acceptance rate,
-        which intervals then hold, by default that between tasks of what is published, else 0 [-].
+        Draft length of the measurement [token]. Standard deviation of the acceptance rate for
+        intervals; by default that between published tasks, else 0 [-].
     task
-        Kind of task that published acceptance is taken on: "code", "chat", "maths", "prose",
-        "agents", "random" (prompts of random tokens), or shares of several by kind; by default
-        "mixture", a quarter of the tokens on each of the first four.
+        Kind of task for published acceptance: "code", "chat", "maths", "prose", "agents", "random"
+        (prompts of random tokens), or shares of several by kind; by default "mixture", a quarter of
+        the tokens from each of the first four.
     """
 
     acceptance_rate: Numeric | None
@@ -222,20 +222,20 @@ class AcceptanceArguments(TypedDict, total=False):
 
 
 class AskedArguments(RunArguments, WhatIfArguments, AcceptanceArguments, total=False):
-    """How it runs and what is accepted, beside what `specmodel.predict` names itself.
+    """How it runs, and its acceptance: the further arguments of `specmodel.predict`.
 
     Parameters
     ----------
     speculative_config
-        What vLLM takes under this name, as a dict, JSON or a file with it: drafter, draft length,
-        also by batch size, and the engine where none is given.
+        vLLM's option of this name, as a dict, JSON or a JSON file: drafter, draft length, also by
+        batch size. It also sets the engine if none is given.
     """
 
     speculative_config: Mapping[str, Any] | str | None
 
 
 class CaseArguments(AskedArguments, total=False):
-    """How it runs, what drafts and what is accepted.
+    """How it runs, its drafter, and its acceptance.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ class CaseArguments(AskedArguments, total=False):
 
 
 class PlainPoints(TypedDict, total=False):
-    """Points, draft lengths aside: lengths of prompts and outputs, and whether in lockstep.
+    """Points without draft lengths: lengths of prompts and outputs, and whether in lockstep.
 
     Parameters
     ----------
@@ -264,7 +264,7 @@ class PlainPoints(TypedDict, total=False):
 
 
 class DeployedPoints(PlainPoints, total=False):
-    """Points of a deployment, draft lengths aside.
+    """Points of a deployment without draft lengths.
 
     Parameters
     ----------

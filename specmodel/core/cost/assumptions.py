@@ -1,4 +1,4 @@
-"""What was assumed in making a deployment, where nothing was named."""
+"""List the assumptions of a deployment about what was not named."""
 
 import math
 from collections.abc import Mapping

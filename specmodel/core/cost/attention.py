@@ -1,4 +1,4 @@
-"""Which kernels of attention an engine runs, and how they read the keys of a long sequence."""
+"""Find an engine's attention kernels, and how they read the keys of a long sequence."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""From what people name to a deployment: records, dtypes, degrees, what-ifs of single fields."""
+"""Make a deployment from names: records, dtypes, degrees, and changes of single fields."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -73,15 +73,15 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def deploy(**arguments: Unpack[DeploymentArguments]) -> tuple[Deployment, dict[str, Any]]:
-    """Return a deployment from records, names or paths, and what was assumed in making it.
+    """Return a deployment made from records, names or paths, and the assumptions behind it.
 
-    It has just what is named: without degrees one GPU, without a drafter none. `predict` takes what
-    is usual instead.
+    It contains only what you name: one GPU without degrees, no drafter by default. `predict` fills
+    in what is usual instead.
 
     Parameters
     ----------
     **arguments
-        What runs where: those of `RunArguments` and `DeploymentArguments`.
+        What runs where: the arguments of `RunArguments` and `DeploymentArguments`.
 
     Examples
     --------
@@ -97,14 +97,14 @@ def deploy(**arguments: Unpack[DeploymentArguments]) -> tuple[Deployment, dict[s
 
 
 def resolve(values: Mapping[str, Any]) -> tuple[Deployment, dict[str, Any]]:
-    """Return a deployment from values by name, and what was assumed in making it.
+    """Return a deployment made from values by name, and the assumptions behind it.
 
     Parameters
     ----------
     values
-        By name: target, hardware and any other of `NAMES`, or, with a dot, a field of one of the
-        four records that is to be replaced, such as hardware.memory.peak_bytes_per_s. Values of
-        None and other names are passed over.
+        Values by name: target, hardware and others of `NAMES`. A name with a dot replaces a field
+        of one of the four records, such as hardware.memory.peak_bytes_per_s. Values of None and
+        other names are ignored.
     """
     plain, what_ifs = by_record(values)
     named = {name: value for name, value in plain.items() if name in NAMES and value is not None}

@@ -1,4 +1,4 @@
-"""What runs where: a target, its drafter, GPUs and an engine."""
+"""Define what runs where: a target, its drafter, GPUs and an engine."""
 
 from collections.abc import Hashable
 from functools import cached_property
@@ -39,40 +39,40 @@ TYPICAL_MEMORY_UTILIZATION = 0.9
 
 
 class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """A target and its drafter on some GPUs under an engine: all that decides the times.
+    """A target and its drafter on some GPUs under an engine: everything that decides the times.
 
     Parameters
     ----------
     target, drafter, hardware, engine
-        The model served and what drafts for it (`NO_DRAFTER` if nothing does), on one kind of GPU,
-        under a serving stack.
+        The served model, its drafter (`NO_DRAFTER` for none), the kind of GPU, and the serving
+        stack.
     kernels, overheads
-        How the kernels of the stack use the GPU, by default as its data sheet says; overheads of
-        the engine, or draws of them, by default those of its profile.
+        How the stack's kernels use the GPU, by default as its data sheet says. Overheads of the
+        engine, or draws of them, by default those of its profile.
     tensor_parallel, data_parallel
-        GPUs that the target's matrices are cut over, and replicas of these, as few as needed if
-        None [-].
+        GPUs that share the target's matrices, and replicas of this group; as few as needed if None
+        [-].
     expert_parallel
-        Groups of all GPUs that experts are spread over, each expert cut by the GPUs of its group
-        (`Layout`). Experts of a draft model are cut over its GPUs in all replicas, as engines do
+        Groups of GPUs that share the experts; the GPUs of a group split each of its experts
+        (`Layout`). As in engines, a draft model's experts are split over its GPUs in all replicas
         [-].
     decode_context_parallel
-        GPUs, of those that cut the target's matrices, that share the tokens of each sequence in the
-        cache; layers of a drafter that cannot be cut so keep all tokens on each [-].
+        GPUs of a tensor-parallel group that share the cached tokens of each sequence. Drafter
+        layers that cannot be split so keep all tokens on each GPU [-].
     draft_tensor_parallel
-        GPUs that a draft model is cut over; if None, those of the target, as engines do, or as many
-        of them as cut it evenly; a head follows the target [-].
+        GPUs that share a draft model. If None, those of the target, as in engines, or as many of
+        them as split it evenly. A head follows the target [-].
     routing_correlation, popularity, memory_utilization, tree_width, state_rollback, temperature
-        As in `specmodel.predict`; the correlation may be draws that broadcast with the points [-].
+        As in `specmodel.predict`. The correlation may be draws that broadcast with the points [-].
     host_expert_layers
-        First layers whose routed experts the host keeps [-].
+        Number of first layers whose routed experts the host keeps [-].
     layer_split
-        GPUs that hold layers one after another, as llama.cpp splits models by default [-].
+        GPUs that each keep some of the layers, as llama.cpp splits models by default [-].
     routing_deviation
-        Standard deviation of the correlation where that is assumed, 0 where it is known [-].
+        Standard deviation of an assumed correlation, 0 if the correlation is known [-].
     popularity_spread
-        How unequally experts are used where `popularity` is not given, 0 for equally; that of the
-        models if None. It may be draws too [-].
+        How unequally experts are used if `popularity` is not given: 0 equally, None as the models
+        say. It may be draws too [-].
     """
 
     target: Architecture
@@ -135,10 +135,10 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return {}
 
     def with_draws(self, **changes: Any) -> "Deployment":
-        """Return the deployment with fields replaced by random draws; programs are kept if valid.
+        """Return the deployment with fields replaced by random draws; keep valid programs.
 
-        Programs depend on kernels and GPU alone, as models and their layout do not change; what was
-        checked of these holds.
+        Programs depend on kernels and GPU alone. Models and layout do not change, so they are not
+        checked again.
         """
         changed = unchecked(self, changes)
         if changed.kernels is self.kernels and changed.hardware is self.hardware:
@@ -162,16 +162,16 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def reads_prompts_apart(self) -> bool:
-        """Whether prompts run in passes of their own, without the sequences that decode.
+        """Whether prompts run in passes of their own, apart from decoding sequences.
 
-        SGLang does so. On a CPU, one mixed pass was measured to take as long as two separate ones.
+        SGLang does so. On a CPU, one mixed pass took as long as two separate ones when measured.
         """
         is_first = PREFILLS_FIRST in (self.engine.stack, self.kernels.stack)
         return is_first or self.hardware.kind == "cpu"
 
     @property
     def stack(self) -> str | None:
-        """Name of the engine's stack, else of that whose kernels were taken."""
+        """Name of the engine's stack, or else of the stack whose kernels are used."""
         return self.engine.stack or self.kernels.stack
 
     @cached_property
@@ -289,18 +289,18 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def message_spread(self) -> float:
-        """Standard deviation of the log time of messages, 0 if timed on the stack itself [-]."""
+        """Standard deviation of the log time of messages, 0 if measured on the stack itself [-]."""
         link = self.hardware.link if self.layout.tensor_parallel > 1 else None
         return link.spread_of_all_reduces(self.kernels.link_stack) if link else 0.0
 
     def graph_warnings(self, batch_size: FloatArray, verify_tokens: FloatArray) -> tuple[Note, ...]:
-        """Return a note if some steps are larger than any captured graph, else nothing."""
+        """Return a note if some steps are larger than every captured graph, else nothing."""
         if self.graph_limit is None:
             return ()
         return self.graph_limit.warnings(batch_size, verify_tokens, *self._outside_graphs)
 
     def graph_note(self, batch_size: FloatArray, verify_tokens: FloatArray) -> Note | None:
-        """Return a note if a longer draft of some steps would need a larger graph, else None."""
+        """Return a note if longer drafts would need a larger graph in some steps, else None."""
         if self.graph_limit is None:
             return None
         return self.graph_limit.held(batch_size, verify_tokens, *self._outside_graphs)

@@ -1,4 +1,4 @@
-"""Work of one forward pass, by component: FLOPs, bytes and kernels on each GPU.
+"""Compute the work of a forward pass, by component: FLOPs, bytes and kernels on each GPU.
 
 One function of the sequences that a pass carries: decoding is verification with one token a
 sequence, and groups of sequences may differ. Kernel counts are those of a serving stack with fused
@@ -50,26 +50,26 @@ def pass_work(
 ) -> PassWork:
     """Return the work of one pass on each GPU, by component.
 
-    Under tensor parallelism each GPU holds its share of every matrix. Keys and values where there
-    are fewer heads than GPUs, latents, routers, norms and the projection of a draft head are copied
-    to all of them; all ranks load the union of experts. Where experts are spread over groups of
-    GPUs, the work is that of the busiest group, which is taken to have both the most experts and
-    the most tokens. Where attention is data-parallel, all but the routed experts is the work of the
-    replica with the most tokens; whole experts get their tokens by an all-to-all, cut ones by
+    Under tensor parallelism, each GPU has its share of every matrix. All GPUs have copies of
+    latents, routers, norms, a draft head's projection, and of keys and values if there are fewer
+    heads than GPUs. All ranks load the union of experts. If groups of GPUs share the experts, the
+    work is that of the busiest group, which is assumed to have both the most experts and the most
+    tokens. If attention is data-parallel, the work of all but the routed experts is that of the
+    replica with the most tokens. Whole experts receive their tokens by an all-to-all, split ones by
     gathering.
 
     Parameters
     ----------
     architecture, sequences, layout, states
-        The model, the group or groups of sequences that the pass carries, how the model is spread
-        over GPUs, and what the pass does with recurrent states.
+        The model, one or several groups of sequences in the pass, the layout of the model over
+        GPUs, and the handling of recurrent states.
     routing_correlation, popularity
-        How far tokens of one sequence share experts, and how likely a token uses each one, as in
-        `specmodel.predict` [-].
+        How much the tokens of one sequence share experts, and the chance that a token uses each
+        expert, as in `specmodel.predict` [-].
     compute_capability
-        Of the GPU; decides which kernels it runs, None for a device without one [-].
+        Compute capability of the GPU, which decides its kernels; None for other devices [-].
     part
-        What of the model runs: its layers with all around them, or another part of a drafter.
+        The part of the model that runs: its layers with all around them, or a part of a drafter.
 
     Returns
     -------

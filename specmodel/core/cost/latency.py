@@ -1,4 +1,4 @@
-"""Passes of a draft-and-verify step on a deployment, and their seconds."""
+"""Compute the passes of a draft-and-verify step on a deployment, and their times."""
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
@@ -51,29 +51,29 @@ def step_times(
     errors: KernelErrors | None = None,
     only: Only = "all",
 ) -> StepTimes:
-    """Return the times of a draft-and-verify step, as `step_of` has them of its passes.
+    """Return the times of a draft-and-verify step, which `step_of` computes from its passes.
 
-    The host looks up drafts one sequence after another, on each replica its own. Where only a share
-    r of the sequences has a proposal, some sequence has one with chance ``1 - (1 - r)^B``; the
-    others then carry one token in the same pass.
+    The host looks up drafts one sequence after another, on each replica its own. If a share r of
+    the sequences has a proposal, at least one has one with chance ``1 - (1 - r)^B``. The others
+    then have one token in the same pass.
 
     Parameters
     ----------
     deployment, batch_size
         What runs where, and sequences decoded together [request].
     draft_length, verify_tokens, context_length
-        Tokens drafted for each sequence and verified (1 without a draft), and its KV entries
-        before the step [token].
+        Tokens drafted and verified for each sequence (1 without a draft), and its KV entries before
+        the step [token].
     known
-        Passes of the same deployment, batch sizes and contexts at other draft lengths, of which
-        those are taken that do not depend on the length.
+        Passes of the same deployment, batch sizes and contexts at other draft lengths. Those that
+        do not depend on the length are reused.
     errors, only
-        Factors on the time of kernels and of passes; which components of the passes are timed.
+        Factors on the time of kernels and of passes; the components of the passes to time.
 
     Returns
     -------
     StepTimes
-        Arrays that broadcast with the arguments; axes that a time does not depend on stay short.
+        Arrays that broadcast with the arguments. An axis that does not affect a time stays short.
     """
     d, drafter = deployment, deployment.drafter
     B = check("batch_size", batch_size, above=0)
@@ -325,7 +325,7 @@ def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numer
 def target_pass(
     deployment: Deployment, sequences: SequenceGroup | Sequence[SequenceGroup], only: Only = "all"
 ) -> PassTime:
-    """Return the time of one pass of the target; its `work()` returns the work.
+    """Return the time of one target pass, whose `work()` returns its work.
 
     Parameters
     ----------

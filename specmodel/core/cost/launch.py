@@ -1,4 +1,4 @@
-"""What the flags of an engine's launch command say, as arguments of ours.
+"""Translate the flags of an engine's launch command into arguments of this package.
 
 What they mean, and what is told of those that mean nothing here, stands in
 ``data/launch_flags.toml``.

@@ -1,4 +1,4 @@
-"""How many GPUs a deployment needs: the fewest that hold it and some requests, as degrees."""
+"""Find the fewest GPUs that hold a deployment and some requests, as degrees."""
 
 import math
 from typing import Any

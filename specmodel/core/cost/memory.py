@@ -1,4 +1,4 @@
-"""Device memory of a deployment: weights, KV cache and drafter against capacity."""
+"""Compare a deployment's weights, KV cache and drafter with the device memory."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -90,14 +90,14 @@ def pages_of(mixers: Sequence[Mixed]) -> Pages:
 
 
 class MemoryUse(Struct, frozen=True, eq=False, dict=True):
-    """Memory of the fullest GPU; what the engine keeps for other uses comes on top.
+    """Memory of the fullest GPU, without what the engine keeps for other uses.
 
     Parameters
     ----------
     deployment
-        What runs where; a drafter cut over fewer GPUs than the target fills those GPUs most.
+        What runs where. A drafter on fewer GPUs than the target fills these GPUs most.
     context_length, verify_tokens
-        KV entries of each sequence before the step, and most tokens that a step adds [token].
+        KV entries of each sequence before the step, and maximum tokens that a step adds [token].
     has_drafter
         Whether the drafter is loaded.
     """
@@ -109,7 +109,7 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def without_drafter(self) -> "MemoryUse":
-        """Memory of plain decoding with nothing that drafts."""
+        """Memory of plain decoding without a drafter."""
         return replace(self, verify_tokens=np.ones(()), has_drafter=False)
 
     @cached_property
@@ -161,18 +161,18 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def capacity_bytes(self) -> float:
-        """Memory that weights and cache may fill: of a GPU, or of all that share layers [B]."""
+        """Memory for weights and cache: of a GPU, or of all GPUs that share layers [B]."""
         d = self.deployment
         return d.memory_utilization * d.hardware.memory.capacity_bytes * d.layer_split
 
     @property
     def free_bytes(self) -> FloatArray:
-        """Memory that requests may fill, beside weights and tokens in flight [B].
+        """Memory for requests, after weights and tokens in flight [B].
 
-        Beside pages of states also what vLLM's profile has for sampling of as many requests as it
-        runs at most: rows of logits in 16 and in 32 bits, probabilities and random numbers; where
-        drafts are judged, two rows in 16 bits, one of which is copied, and in 32 bits the logits
-        twice (``_dummy_sampler_run``, ``RejectionSampler`` and ``TopKTopPSampler`` of 0.28).
+        With pages of states, vLLM's profile also reserves memory to sample the maximum number of
+        requests: rows of logits in 16 and in 32 bits, probabilities and random numbers. To judge
+        drafts, it needs two rows in 16 bits, one of them a copy, and the logits twice in 32 bits
+        (``_dummy_sampler_run``, ``RejectionSampler`` and ``TopKTopPSampler`` of 0.28).
         """
         d, left = self.deployment, self.capacity_bytes - self.weight_bytes
         if not d.keeps_pages:
@@ -194,16 +194,16 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
         return self.capacity_bytes - self.free_bytes + sequences * self.bytes_per_request
 
     def in_flight_bytes(self, tokens: int) -> FloatArray:
-        """Return what `tokens` of a prompt hold in windows and compressors while it is read [B]."""
+        """Return the bytes of a prompt's `tokens` in windows and compressors during prefill [B]."""
         each = self._kept[1].terms.get(_TOKENS, 0.0)  # as for tokens that are verified
         return np.asarray(each * np.minimum(tokens, self.context_length))
 
     def warnings(
         self, batch_size: FloatArray, draft_length: Numeric | None = None
     ) -> tuple[Note, ...]:
-        """Return a note with figures if some batch does not fit, else nothing.
+        """Return a note with figures if a batch does not fit, else nothing.
 
-        The largest batch that fits is told with the draft length that it holds for [token].
+        The note has the largest batch that fits, and the draft length for it [token].
         """
         largest, logged = self.max_batch_size, self._of_log()
         if (batch_size <= largest).all():

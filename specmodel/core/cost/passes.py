@@ -1,4 +1,4 @@
-"""Seconds of one pass from its work, by component, and of its messages between GPUs."""
+"""Compute the time of a pass from its work, by component, and of messages between GPUs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -193,16 +193,16 @@ class PassTime(Struct, frozen=True, eq=False, dict=True):
     names, timed
         Components in the order of the pass, and their times on the GPU before factors.
     host_time
-        Time of the host beside launches of kernels [s].
+        Time of the host, without launches of kernels [s].
     loaded, work, launches
-        Return experts loaded per layer [-], its work, and kernels as `KernelKind.launches` has them
-        [-], when they are called.
+        Functions that return experts loaded per layer [-], the work, and kernels as
+        `KernelKind.launches` counts them [-].
     factors, common
-        Factors on the time of kernels by kind and of `MESSAGES`, and one on all of the GPU's [-].
+        Factors on the time of kernels by kind and of `MESSAGES`, and on all GPU time [-].
     beside
-        Time on the GPU of components that are not among these, with factors [s].
+        GPU time of further components, with factors [s].
     launch_time
-        What the host takes to launch the kernels of a pass that no graph holds [s].
+        Host time to launch the kernels of a pass outside CUDA graphs [s].
     """
 
     names: tuple[str, ...]
@@ -223,7 +223,7 @@ class PassTime(Struct, frozen=True, eq=False, dict=True):
         host_time: FloatArray | float,
         launch_time: FloatArray | float = 0.0,
     ) -> "PassTime":
-        """Return a pass without components, from its times on GPU and host [s]."""
+        """Return a pass without components from its times on GPU and host [s]."""
         work = PassWork({}, np.zeros(()))
         return cls(
             names=(),
@@ -267,7 +267,7 @@ class PassTime(Struct, frozen=True, eq=False, dict=True):
     def scaled(
         self, factors: Mapping[str, FloatArray], common: FloatArray | float = 1.0
     ) -> "PassTime":
-        """Return the pass with factors on kernels by kind, and a common one on all GPU time."""
+        """Return the pass with factors on kernels by kind, and a common factor on all GPU time."""
         both = {kind: factors.get(kind, 1.0) * own for kind, own in self.factors.items()}
         common, beside = self.common * common, self.beside * common
         return replace(self, factors={**factors, **both}, common=common, beside=beside)
@@ -303,16 +303,16 @@ class PassTime(Struct, frozen=True, eq=False, dict=True):
         return np.asarray(self.gpu_time + self.taking_turns().host_time)
 
     def waiting(self, share: FloatArray | float | None = None) -> "PassTime":
-        """Return the pass with only the share of its host time that the GPU waits for.
+        """Return the pass with only the share of host time for which the GPU waits.
 
-        Launches count as host time. By default it is the share of a host that works in parallel.
+        Launches count as host time. The default is the share of a host that works in parallel.
         """
         if share is None:
             share = exposed_share(self.gpu_time, self.host_time, self.launch_time)
         return self._with_host((self.host_time + self.launch_time) * share)
 
     def taking_turns(self) -> "PassTime":
-        """Return the pass with all of its host time, plus its launch time not hidden by the GPU."""
+        """Return the pass with all its host time, and launch time that the GPU does not hide."""
         if isinstance(self.launch_time, float) and self.launch_time == 0:
             return self
         shown = self.launch_time * exposed_share(self.gpu_time, self.launch_time)
@@ -351,11 +351,11 @@ def component_time(
     Parameters
     ----------
     part, hardware, parameters
-        The work, the GPU, and how well kernels of its kind use it.
+        The work, the GPU, and the efficiency of kernels of this kind.
     kernel_time
-        Time that comes on top of each kernel's launch [s].
+        Additional time of each kernel's launch [s].
     stack
-        Whose fitted all-reduces are taken; None for the typical ones.
+        Stack whose fitted all-reduces are used; None for typical ones.
     """
     rates = hardware.memory.peak_bytes_per_s, hardware.peak_flops_per_s(part.dtype)
     link_time = communication_time(part, links_of(hardware, stack))

@@ -1,4 +1,4 @@
-"""Seconds of a prompt's prefill, and how much of it steps carry for other requests."""
+"""Compute the time of a prompt's prefill, and the share of it in steps of other requests."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -20,15 +20,15 @@ from specmodel.core.models.architecture import Architecture
 def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
     """Return the time of the pass that prefills one whole prompt on each replica.
 
-    The union of experts follows the law of `experts.expert_use`, which was met at up to 16 tokens
-    of a sequence. That 8,192 tokens leave a third of 256 experts unused, at the typical
-    correlation, is an extrapolation; it hardly moves the time, which is arithmetic by then, except
-    where experts are spread over GPUs, whose load is less even: 10 % of a pass.
+    The union of experts follows the law of `experts.expert_use`, which measurements support up to
+    16 tokens of a sequence. At the typical correlation, 8,192 tokens leave a third of 256 experts
+    unused, which is an extrapolation. It hardly changes the time, which is arithmetic by then,
+    unless experts are spread over GPUs, whose load is less even: 10 % of a pass.
 
-    Engines cut longer prompts into chunks, usually of 8,192 tokens, each a group of sequences of
-    `target_pass` with what came before as context. Two chunks of a prompt of 16,384 take 1 % longer
-    than one pass (dense), 3 % (MoE) or 6 % (latent attention, which makes keys and values of the
-    first chunk anew), eight chunks of 65,536 take 2, 4 and 14 %.
+    Engines split longer prompts into chunks, usually of 8,192 tokens. Each chunk is a group of
+    sequences of `target_pass`, with earlier chunks as context. Two chunks of a prompt of 16,384
+    need 1 % more time than one pass (dense), 3 % (MoE) or 6 % (latent attention, which recomputes
+    keys and values of the first chunk). Eight chunks of 65,536 need 2, 4 and 14 % more.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a refused draft costs where an engine keeps no state after each verified token.
+"""Compute the cost of a rejected draft in engines that do not keep a state for each token.
 
 llama.cpp 0.7.0 keeps such snapshots of recurrent layers for heads alone (``need_n_rs_seq``). For
 draft models and look-ups it copies the states of a slot to the host before a draft. After a refusal

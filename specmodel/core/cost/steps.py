@@ -1,4 +1,4 @@
-"""A draft-and-verify step from its passes: what it waits for, and why it takes longer than one."""
+"""Compose a draft-and-verify step from its passes: what it waits for, and what slows it down."""
 
 from functools import cached_property
 
@@ -54,26 +54,26 @@ class Step(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
 
 class StepTimes(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """Times of one draft-and-verify step, and of the decode step it is compared with.
+    """Times of one draft-and-verify step, and of the decode step for comparison.
 
     Parameters
     ----------
     plain_pass, verify_pass, draft_passes
-        Decode step, verify pass of a batch in which some sequence has a proposal, passes of each
-        part of the drafter (none for a look-up), with all of the host's time.
+        Decode step; verify pass of a batch in which a sequence has a proposal; passes of each part
+        of the drafter (none for a look-up). All include the whole host time.
     step, engine
-        What else decides the times, and the seconds of the engine.
+        Other inputs of the times, and the overheads of the engine.
     forward, speculating, drafting
-        The same passes with the host time that they wait for.
+        The same passes, with only the host time for which they wait.
     speculating_chance
         Chance that any sequence has a proposal, 0 without a draft [-].
     undrafted_time, verify_time
-        Target pass of a step in which nothing is proposed, and the mean of all target passes [s].
+        Target pass of a step without proposals, and the mean of all target passes [s].
     draft_time
-        All drafting [s].
+        Time of all drafting [s].
     rejection_time, reject_time
-        Rejection sampling, and whatever else the host does once a draft: all of it, and what the
-        step waits for [s].
+        Rejection sampling, and other host work once per draft: all of it, and the part for which
+        the step waits [s].
     """
 
     plain_pass: PassTime
@@ -93,7 +93,7 @@ class StepTimes(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def forward_time(self) -> FloatArray:
-        """Decode step [s]."""
+        """Time of a decode step [s]."""
         return self.forward.total_time
 
     @cached_property
@@ -123,7 +123,7 @@ class StepTimes(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return {"forward": self.forward, "verify": self.speculating} | drafting
 
     def growth_by_cause(self) -> dict[str, FloatArray]:
-        """Return what the step takes beyond a decode step, by cause; sums exactly [s]."""
+        """Return the time beyond a decode step, by cause, with an exact sum [s]."""
         growth = growth_by_cause(self.forward, self.speculating)
         growth = {cause: time * self.speculating_chance for cause, time in growth.items()}
         waited = (1 - self.speculating_chance) * (self.undrafted_time - self.forward_time)
@@ -131,7 +131,7 @@ class StepTimes(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return growth | {"drafting": self.draft_time}
 
     def plain_by_cause(self) -> dict[str, FloatArray]:
-        """Return what a decode step takes, by cause [s]."""
+        """Return the time of a decode step, by cause [s]."""
         return time_by_cause(self.forward)
 
 

@@ -1,4 +1,4 @@
-"""What is taken where nothing is named: the usual drafter, and as many GPUs as hold it all.
+"""Choose defaults: the usual drafter, and as few GPUs as hold everything.
 
 Whatever is taken stands among what was assumed, by the name of what was not given, with the reason.
 """

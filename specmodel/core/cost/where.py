@@ -1,4 +1,4 @@
-"""What runs where, as it was named: the door at which words, texts and mappings end."""
+"""Parse what runs where from names, texts and mappings, all in one place."""
 
 from __future__ import annotations
 

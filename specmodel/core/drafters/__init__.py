@@ -1,4 +1,4 @@
-"""Drafters: who proposes tokens, in which passes, and how often these are accepted."""
+"""Define drafters: how they propose tokens, in which passes, and their acceptance."""
 
 from typing import TYPE_CHECKING
 

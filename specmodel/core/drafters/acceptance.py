@@ -24,7 +24,7 @@ from specmodel.core.models.architecture import Architecture, load_architecture
 
 
 def list_acceptance() -> list[str]:
-    """Return the names of the published acceptance that `load_acceptance` knows.
+    """Return the names of published acceptance that `load_acceptance` accepts.
 
     Examples
     --------
@@ -45,19 +45,19 @@ def load_acceptance(
     Parameters
     ----------
     target, drafter
-        The model and its drafter, names or paths; the target's name need not be one that ships.
+        The model and its drafter, as names or paths. The target need not ship with the package.
     preset
-        "preset" for the one that is published for both, or a name that `list_acceptance` gives:
-        that of another target, as an assumption.
+        "preset" for the acceptance published for both. A name from `list_acceptance` assumes that
+        of another target.
     task
-        Kind of task, or shares of several, as a text or by kind [-].
+        Kind of task, or shares of several kinds, as text or by kind [-].
 
     Returns
     -------
     Acceptance
-        Up to the longest draft that was measured, with its source; on a kind of task that was not
-        measured, derived from one that was. An InputError if none is published for the two, or it
-        is that of a drafter of another kind.
+        Acceptance up to the longest measured draft, with its source. For a kind of task that was
+        not measured, it is derived from a measured one. Raise an InputError if none is published
+        for the two, or only for another kind of drafter.
 
     Examples
     --------

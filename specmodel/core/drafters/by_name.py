@@ -34,7 +34,7 @@ _OWN_OF_V4 = (
 
 
 def list_drafters() -> list[str]:
-    """Return the names that `load_drafter` knows beside those of architectures.
+    """Return the names that `load_drafter` accepts, in addition to those of architectures.
 
     Examples
     --------
@@ -50,10 +50,10 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     Parameters
     ----------
     name
-        A name that `list_drafters` or `list_architectures` gives, or the path of an architecture;
-        an InputError for any other. Heads that draft a block take its size after a colon.
+        A name from `list_drafters` or `list_architectures`, or the path of an architecture; others
+        raise an InputError. Heads that draft a block accept its size after a colon.
     target
-        The model that a head sits on.
+        The model on which a head runs.
 
     Examples
     --------
@@ -105,8 +105,7 @@ def drafter_kind(drafter: Drafter | str | Path, target: Architecture | str | Pat
     Parameters
     ----------
     drafter, target
-        Records, names or paths; the target is read only if the drafter is the name of a model or a
-        path.
+        Records, names or paths. The target is read only if the drafter is a model's name or a path.
 
     Examples
     --------

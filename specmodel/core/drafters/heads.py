@@ -1,4 +1,4 @@
-"""What heads take over from their target: its sizes, its attention, the width of its blocks."""
+"""Derive heads from their target: its sizes, its attention, the width of its blocks."""
 
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any

@@ -227,26 +227,27 @@ def _width(gamma: FloatArray, drafted: FloatArray) -> FloatArray:
 
 
 class Drafter(Struct, frozen=True, kw_only=True, dict=True):
-    """How tokens are drafted.
+    """A way to draft tokens: its passes on the GPU, or its look-up on the host.
 
     Parameters
     ----------
     name, parts
-        Name for people; what runs on the GPU, and by which rule, nothing for a look-up on the host.
+        Name for people. Models that run on the GPU, each with its rule; none for a look-up.
     is_head, target_sizes
-        Whether it sits on the target: it then shares the target's embedding and runs at its tensor
-        parallelism; and the hidden size [-] and vocabulary size [token] that this target must have.
+        Whether it is a head on the target, which shares the target's embedding and runs at its
+        tensor parallelism. The hidden size [-] and vocabulary size [token] that the target must
+        have.
     lookup_time, proposal_rate
-        Host time of looking up the draft of one sequence [s], and the share of the steps of a
-        sequence that have a proposal at all [-].
+        Host time to look up one sequence's draft [s]. Share of a sequence's steps that have a
+        proposal [-].
     trained_positions
-        Drafted tokens that it was trained to propose, where it may be run for more [token].
+        Number of tokens that it was trained to draft, if it may draft more [token].
     shares_lm_head
-        Whether a head runs the LM head of its target, where both have the same vocabulary.
+        Whether a head runs its target's LM head if both have the same vocabulary.
     block_size
-        Most tokens that it drafts, all at once; None if it goes on as long as asked [token].
+        Most tokens that it drafts, all at once; None if it has no such limit [token].
     is_chain, assumed
-        Whether it drafts no trees; sizes that a rule chose, by name.
+        Whether it drafts chains only, no trees. Sizes that a rule chose, by name.
     """
 
     name: str
@@ -294,7 +295,7 @@ class Drafter(Struct, frozen=True, kw_only=True, dict=True):
         return tuple(architecture for architecture, _ in self.parts)
 
     def run_by(self, first: str) -> "Drafter":
-        """Return the drafter for an engine whose draft models start with the tokens `first`."""
+        """Return the drafter for an engine whose draft models first read the tokens `first`."""
         is_one_by_one = self.drafting in ("head", "model")
         if not is_one_by_one or (self.is_head and first != READ_AGAIN):
             return self
@@ -303,10 +304,10 @@ class Drafter(Struct, frozen=True, kw_only=True, dict=True):
     def passes(
         self, draft_length: Numeric, verify_tokens: Numeric | None = None
     ) -> tuple[DraftPasses, ...]:
-        """Return the passes that make a draft, those that are alike together, in their order.
+        """Return the passes that make a draft, in order, with equal ones grouped.
 
-        The draft length counts tokens per sequence, or levels of a tree; by default, the tokens of
-        each sequence in the verify pass are those of a chain [token].
+        The draft length counts tokens per sequence, or levels of a tree. By default, the verify
+        pass has the tokens of a chain for each sequence [token].
         """
         gamma = check("draft_length", draft_length, minimum=0)
         verified = gamma + 1 if verify_tokens is None else verify_tokens
@@ -331,11 +332,11 @@ class Drafter(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def is_made_up(self) -> bool:
-        """Whether it is an MTP module that the checkpoint lacks."""
+        """Whether it is an MTP module that the checkpoint does not have."""
         return "mtp_block" in dict(self.assumed)
 
     def check_draft(self, draft_length: FloatArray, verify_tokens: Numeric) -> None:
-        """Refuse a draft that is longer than a block, or a tree of a drafter of chains [token]."""
+        """Check that a draft fits a block, and is a chain if the drafter makes no trees [token]."""
         longest = float(np.max(draft_length, initial=0))
         if self.block_size is not None and longest > self.block_size:
             value = int(longest) if longest == int(longest) else longest
@@ -351,7 +352,7 @@ class Drafter(Struct, frozen=True, kw_only=True, dict=True):
             raise InputError("verify_tokens", value, expected)
 
     def check_target(self, target: Architecture) -> None:
-        """Refuse a target whose sizes are not those that the head was made for."""
+        """Check that the target has the sizes that the head needs."""
         if self.target_sizes is None:
             return
         needed = target.hidden_size, target.vocabulary_size

@@ -1,4 +1,4 @@
-"""What published heads of a kind reach: a low, a middle and a high acceptance."""
+"""Return the acceptance that published heads of a kind reach: low, middle and high."""
 
 from functools import cached_property
 

@@ -1,4 +1,4 @@
-"""Kinds of layers: each knows its weights, its work in a pass, and what a sequence keeps of it."""
+"""Define kinds of layers: their weights, their work in a pass, and their state per sequence."""
 
 from typing import TYPE_CHECKING
 

@@ -115,11 +115,11 @@ class LatentHeads(TokenMixer, frozen=True, kw_only=True):
 
 
 class LatentAttention(LatentHeads, frozen=True, kw_only=True, tag="latent_attention"):
-    """Multi-head latent attention (MLA), whose cache holds one latent a token.
+    """Multi-head latent attention (MLA), whose cache has one latent per token.
 
-    Decoding runs the absorbed form, in which all heads attend to the latent itself. Prompts make
-    keys and values of each head from the latents, those of the context too: they have queries
-    enough for it to pay.
+    Decoding runs the absorbed form, in which all heads attend to the latent itself. Prompts compute
+    keys and values of each head from the latents, including the context's: they have enough queries
+    for it to pay.
 
     Parameters
     ----------
@@ -131,16 +131,14 @@ class LatentAttention(LatentHeads, frozen=True, kw_only=True, tag="latent_attent
         Width per head of the part of keys without position, of the rotary part (which may be 0, or
         not rotated), and of values [-].
     gate_size, input_size
-        Numbers per head that outputs are multiplied by, 0 for no gate; width that latents, and
-        queries without one, are made of, the model's if None [-].
+        Numbers per head that multiply outputs, 0 for no gate. Input width of latents, and of
+        queries without a latent; the model's if None [-].
     window
         Last entries that a query sees; all of them if None [token].
 
-    Notes
-    -----
-    Absorbed matrices have 16 bits, and are kept beside what the checkpoint holds, which prompts
-    are multiplied with (`split_kv_b_proj` in ``mla_attention.py`` of vLLM 0.33).
-    The core computes in 16 bits whatever the cache holds, except on data-center Blackwell, where it
+    Notes ----- Absorbed matrices have 16 bits. Engines keep them in addition to those of the
+    checkpoint, which prompts use (`split_kv_b_proj` in ``mla_attention.py`` of vLLM 0.33). The core
+    computes in 16 bits for every dtype of the cache, except on data-center Blackwell, where it
     computes on 8-bit latents.
     """
 

@@ -30,26 +30,27 @@ share, so that time has no step [token]."""
 
 
 class Layout(Struct, frozen=True):
-    """How one model is spread over GPUs.
+    """Layout of one model over GPUs.
 
     Parameters
     ----------
     tensor_parallel, expert_parallel
-        GPUs that cut every matrix but those of routed experts; and groups of GPUs over which these
-        are spread, each group cutting its own experts [-].
+        GPUs that share every matrix but those of routed experts. Groups of GPUs that share the
+        routed experts; the GPUs of a group split each of its experts [-].
     gpus_per_node
-        GPUs that the fast link joins; beyond them messages take the network [-].
+        GPUs that the fast link joins; messages to other GPUs use the network [-].
     data_parallel
         Replicas of all but the routed experts, which share the batch; if None as few as
         `expert_parallel` needs: ``expert_parallel / tensor_parallel``, or 1 [-].
     mxfp4_multiples
-        What the engine pads the model's width and that of a slice to in experts of mxfp4 [-].
+        Multiples to which the engine pads the model's width and that of a slice, in mxfp4 experts
+        [-].
     decode_context_parallel
-        How many of the GPUs that cut matrices share the tokens of each sequence in the cache [-].
+        Number of tensor-parallel GPUs that share the cached tokens of each sequence [-].
     host_share
         Share of the layers whose routed experts are kept on the host [-].
     layer_split
-        GPUs, of each of the above, that hold layers one after another; one at a time works [-].
+        GPUs that each keep some of the layers; one at a time works [-].
     """
 
     tensor_parallel: int = 1
@@ -70,17 +71,17 @@ class Layout(Struct, frozen=True):
 
     @property
     def num_gpus(self) -> int:
-        """GPUs in all [-]."""
+        """Number of all GPUs [-]."""
         return self.tensor_parallel * self.replicas * self.layer_split
 
     @property
     def expert_tensor_parallel(self) -> int:
-        """GPUs of a group, over which each of its routed experts is cut [-]."""
+        """GPUs of a group, which share each of its routed experts [-]."""
         return self.tensor_parallel * self.replicas // self.expert_parallel
 
     @property
     def gathers_tokens(self) -> bool:
-        """Whether each GPU takes the tokens of all replicas, as it has a part of their experts."""
+        """Whether each GPU needs the tokens of all replicas, as it has a part of their experts."""
         return self.replicas > 1 and self.expert_tensor_parallel > 1
 
     @property
@@ -93,7 +94,7 @@ class Layout(Struct, frozen=True):
         return np.maximum(batch_size / self.replicas, np.minimum(batch_size, 1.0))
 
     def check_groups(self, argument: str) -> None:
-        """Refuse, by the name of an argument, expert groups that do not divide the GPUs."""
+        """Check that expert groups divide the GPUs; an error names the argument."""
         if self.num_gpus % self.expert_parallel == 0:
             return
         expected = f"a divisor or multiple of tensor_parallel = {self.tensor_parallel}"

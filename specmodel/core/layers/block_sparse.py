@@ -42,31 +42,30 @@ class BlockSparseAttention(GroupedHeads, frozen=True, kw_only=True, tag="block_s
     num_heads, num_kv_heads, head_dim
         As in `GroupedAttention` [-].
     index_num_heads, index_head_dim
-        Query heads of the indexer, as many as key-value heads or a multiple, and the width of each
-        and of its one key [-].
+        Query heads of the indexer, a multiple of the key-value heads, and the width of each and of
+        its single key [-].
     block_size, topk_blocks
-        Entries of a block, and blocks that a token attends to at most, those always selected (such
-        as its own) among them [token].
+        Entries of a block, and maximum blocks to which a token attends, including those always
+        selected (such as its own) [token].
     has_output_gate
         As in `GroupedAttention`.
     is_pooled
-        Whether a block has one index key, a mean of those of its entries, by which a token selects
-        blocks for all its heads; each GPU then has the whole indexer (QSA, as in Qwen3.8).
+        Whether a block has one index key, the mean of its entries' keys. A token then selects
+        blocks for all its heads, and each GPU has the whole indexer (QSA, as in Qwen3.8).
     is_weighted
         Whether a matrix weighs tokens in that mean, and one index heads in the score (Step-5).
     index_dtype
-        Dtype of index keys, whatever the KV cache holds: vLLM 0.33 has 8 bits as an option only for
+        Dtype of index keys, for every dtype of the KV cache. vLLM 0.33 offers 8 bits only for
         MiniMax-M3 (``indexer_kv_dtype`` in its ``minimax_m3/common/indexer.py``).
 
-    Notes
-    -----
-    Each token reads the blocks that it selected, though others of its sequence selected them too:
-    kernels take one query token each (vLLM 0.33: ``minimax_m3/common/ops/sparse_attn.py``; SGLang
-    0.5.23: ``minimax_sparse/decode/topk_sparse.py``). Tokens of a sequence are assumed to select
-    the same blocks, so that all but the first read from the GPU's cache; nobody published how far
-    they do beyond `reach` entries. Index keys are read once for all tokens of a sequence, as in
-    vLLM; SGLang reads them for each. Not modelled: selections shared by layers or steps, caches
-    spread over GPUs by tokens, and index keys in 8 bits.
+    Notes ----- Each token reads its selected blocks, even if other tokens of its sequence selected
+    them too: kernels process one query token each (vLLM 0.33:
+    ``minimax_m3/common/ops/sparse_attn.py``; SGLang 0.5.23:
+    ``minimax_sparse/decode/topk_sparse.py``). Tokens of a sequence are assumed to select the same
+    blocks, so that all but the first read from the GPU's cache; nobody published how often they do
+    beyond `reach` entries. Index keys are read once for all tokens of a sequence, as in vLLM;
+    SGLang reads them for each. Not modelled: selections shared by layers or steps, caches spread
+    over GPUs by tokens, and index keys in 8 bits.
     """
 
     index_num_heads: Size
@@ -82,7 +81,7 @@ class BlockSparseAttention(GroupedHeads, frozen=True, kw_only=True, tag="block_s
 
     @property
     def reach(self) -> int:
-        """Entries that a token attends to at most [token]."""
+        """Maximum entries to which a token attends [token]."""
         return self.block_size * self.topk_blocks
 
     @property
@@ -97,7 +96,7 @@ class BlockSparseAttention(GroupedHeads, frozen=True, kw_only=True, tag="block_s
         return by_head + by_kv_head + hidden_size * self._index_made(tensor_parallel)
 
     def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
-        """Return the bytes that one layer keeps of a sequence on each GPU, with index keys [B]."""
+        """Return the bytes of a sequence in one layer on each GPU, with index keys [B]."""
         return entries * (self._entry_bytes(stream, tensor_parallel) + self.index_bytes)
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:

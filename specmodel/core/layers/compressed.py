@@ -40,33 +40,31 @@ class CompressedAttention(TokenMixer, frozen=True, kw_only=True, tag="compressed
     Parameters
     ----------
     num_heads, head_dim, rotary_dim
-        Query heads, the width of each and of the one key, and the part
-        of it that is rotated, which stays in 16 bits where the rest has 8 [-].
+        Query heads, the width of each and of the single key, and its rotated part, which stays in
+        16 bits if the rest has 8 [-].
     q_lora_rank, output_groups, output_lora_rank
-        Width of the latent of queries; groups of heads, and the rank that a matrix brings each to
-        before the last one [-].
+        Width of the latent of queries; groups of heads, and the rank to which a matrix reduces each
+        group before the last matrix [-].
     window, ratio
-        Last tokens that are kept as they are, and tokens that one entry stands for, 0 for a window
-        alone [token].
+        Last tokens, kept uncompressed, and tokens per compressed entry, 0 for a window alone
+        [token].
     has_overlap
-        Whether an entry is also made of the tokens of the entry before.
+        Whether an entry also includes the tokens of the previous entry.
     index_topk, index_num_heads, index_head_dim
-        Entries that a token attends to at most, 0 for all; heads of the indexer, and the width of
-        their queries and of the one key of an entry [-].
+        Maximum entries to which a token attends, 0 for all; heads of the indexer, and the width of
+        their queries and of an entry's single key [-].
     is_index_compressed
-        Whether index keys have a compressor of their own; else a matrix makes them from entries.
+        Whether index keys have their own compressor; else a matrix makes them from entries.
     has_own_cache, has_indexer
-        Whether the layer makes entries, beside its window, or reads those of an earlier layer; and
-        whether, with `index_topk`, it selects by itself or takes an earlier selection.
+        Whether the layer makes its own entries, or reads those of an earlier layer. Whether, with
+        `index_topk`, it selects entries itself, or uses an earlier selection.
 
-    Notes
-    -----
-    Engines keep all of it on each GPU, and cut only heads and groups. In the names of vLLM 0.33
-    (``models/deepseek_v4/attention.py``), wqa, wkv, wq_b, wo_a and wo_b are quantised with the
-    model; wkv and wgate of compressors and the weights of index heads are not. Rejected tokens are
-    overwritten, so verification copies no state. Pages make entries of HCA half as large again (two
-    of 584 bytes in one of 1,728). Not modelled: blocks of all layers, in which those of windows
-    take 4 % more; index keys in 4 bits; the other kernels that prompts run, which do the same work.
+    Notes ----- Engines keep everything on each GPU, and split only heads and groups. In the names
+    of vLLM 0.33 (``models/deepseek_v4/attention.py``), wqa, wkv, wq_b, wo_a and wo_b are quantised
+    with the model; wkv and wgate of compressors and the weights of index heads are not. Rejected
+    tokens are overwritten, so verification copies no state. Pages make entries of HCA half as large
+    again (two of 584 bytes in one of 1,728). Not modelled: blocks of all layers, in which those of
+    windows need 4 % more; index keys in 4 bits; other kernels for prompts, which do the same work.
     """
 
     num_heads: Size
@@ -101,7 +99,7 @@ class CompressedAttention(TokenMixer, frozen=True, kw_only=True, tag="compressed
 
     @property
     def pools_tokens(self) -> bool:
-        """Whether entries are made of several tokens in a row."""
+        """Whether entries combine several successive tokens."""
         return self.ratio > 1
 
     @property
@@ -140,7 +138,7 @@ class CompressedAttention(TokenMixer, frozen=True, kw_only=True, tag="compressed
 
     @property
     def index_bytes(self) -> float:
-        """Size of the index key of an entry in one layer, 0 where it keeps none [B]."""
+        """Size of the index key of an entry in one layer, 0 without one [B]."""
         return self._index_key_bytes if self.has_own_cache else 0.0
 
     def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:

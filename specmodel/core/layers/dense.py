@@ -26,7 +26,7 @@ class DenseFeedForward(FeedForwardBlock, frozen=True, kw_only=True, tag="dense")
 
     @property
     def dense_size(self) -> int:
-        """Width that every token passes [-]."""
+        """Width of the block for every token [-]."""
         return self.ffn_size
 
     def parameters(self, hidden_size: int) -> int:

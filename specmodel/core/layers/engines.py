@@ -1,4 +1,4 @@
-"""What engines make of the same layers: what they read together, what they run side by side.
+"""Describe how engines run the same layers: what they fuse, and what they overlap.
 
 A row an engine in ``data/engines.toml``, each figure from its source.
 """

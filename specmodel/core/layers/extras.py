@@ -1,4 +1,4 @@
-"""What a model may have beside its layers, embedding and LM head, or in place of a residual stream.
+"""List optional parts of a model: beyond layers, embedding, LM head and one residual stream.
 
 A new one is a frozen record in a file of this room, and a field of `Architecture` by which it is
 found: it answers here for its weights and its work.

@@ -46,18 +46,18 @@ else:
 
 
 class LayerGroup(Record, frozen=True, kw_only=True):
-    """Layers that are alike; a layer may have a mixer, a feed-forward block, or both.
+    """Equal layers, which have a mixer, a feed-forward block, or both.
 
     Parameters
     ----------
     count, num_norms
-        Layers, and norms of the model's width in each; one before each part if None [-].
+        Number of layers, and norms of the model's width in each; one before each part if None [-].
     mixer, feed_forward
-        What mixes the tokens of a sequence, such as attention, and what each passes by itself.
+        The part that mixes the tokens of a sequence, such as attention, and the part that processes
+        each token alone.
     mixer_dtype, output_dtype, ffn_dtype
-        Dtypes of weights where they differ from the model's: of the mixer, of the matrix after its
-        core where it differs from those before it, and of the feed-forward block, routed experts
-        aside.
+        Dtypes of weights that differ from the model's: of the mixer, of the matrix after its core,
+        and of the feed-forward block without routed experts.
     """
 
     count: Size

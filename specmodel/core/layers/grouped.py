@@ -72,31 +72,28 @@ class GroupedAttention(GroupedHeads, frozen=True, kw_only=True, tag="attention")
     Parameters
     ----------
     num_heads, num_kv_heads, head_dim, value_head_dim
-        Query heads, key-value heads, the width of each, and that of a
-        value head where it is another [-].
+        Query heads, key-value heads, the width of each, and that of a value head if it differs [-].
     window
         Last entries that a query sees; all of them if None. Attention in chunks counts as a
         window of a chunk: exact in the first chunk, above the mean beyond it [token].
     input_size
-        Width that queries, keys and values are made of, where it is not the model's, as in a draft
-        head that reads an embedding beside what the target computed [-].
+        Input width of queries, keys and values, if it is not the model's, as in a draft head that
+        reads an embedding and the target's features [-].
     has_output_gate
-        Whether the query projection also makes a gate, as wide as the outputs, for these.
+        Whether the query projection also makes a gate for the outputs, of their width.
     has_value_projection
-        Whether values have a matrix of their own. Without one they are the keys before norm and
-        rotation (V = K), so that the cache holds both all the same.
+        Whether values have their own matrix. Without one, they are the keys before norm and
+        rotation (V = K), and the cache still contains both.
     norms_all_heads
-        Whether queries, and keys, are normed over all heads together, so that GPUs that share these
-        sum squares.
+        Whether one norm covers all heads of queries, and one those of keys, so that GPUs with a
+        part of the heads sum squares.
     has_own_cache
         Whether the layer makes keys and values. If not, it attends to those of an earlier layer of
-        its kind: it has neither matrices nor a cache for them, but reads as much in a pass.
+        its kind. It then has neither matrices nor a cache for them, but reads as much in a pass.
 
-    Notes
-    -----
-    Where values have no matrix, vLLM 0.33 and SGLang 0.5.23 load that of keys twice (in
-    ``gemma4.py`` and ``gemma4_causal.py``), and so hold and read as much as with one; here it is
-    counted once, as in checkpoints: 0.4 % of what a token of Gemma-4-26B-A4B reads.
+    Notes ----- If values have no matrix, vLLM 0.33 and SGLang 0.5.23 load that of keys twice (in
+    ``gemma4.py`` and ``gemma4_causal.py``). They then keep and read as much as with a matrix. Here
+    it counts once, as in checkpoints: 0.4 % of what a token of Gemma-4-26B-A4B reads.
     """
 
     window: Size | None = None
@@ -130,7 +127,7 @@ class GroupedAttention(GroupedHeads, frozen=True, kw_only=True, tag="attention")
         return replace(super().for_head, place=place, mixer=replace(self, window=None))
 
     def cuts_tokens(self, degree: int, tensor_parallel: int) -> bool:
-        """Tell whether GPUs with copies of a key-value head, and its query heads, are as many."""
+        """Return whether GPUs with copies of a key-value head, and its query heads, are as many."""
         # as vLLM 0.33 checks (`verify_with_parallel_config`, `SlidingWindowSpec`)
         copies, queries = tensor_parallel // self.num_kv_heads, self.num_heads // self.num_kv_heads
         return self.window is None and degree <= copies and not queries % degree

@@ -16,18 +16,17 @@ from specmodel.core.layers.work import Work
 class GatedDeltaNet(RecurrentMixer, frozen=True, kw_only=True, tag="gated_delta_net"):
     """Gated delta rule over a matrix of state for each value head, after a short convolution.
 
-    The matrices before it make queries, keys, values, an output gate, and two numbers for each
-    value head: how much is forgotten and how much is learned. One matrix follows it.
+    The matrices before it compute queries, keys, values, an output gate, and two numbers for each
+    value head: how much it forgets and how much it learns. One matrix follows it.
 
     Parameters
     ----------
     num_key_heads, num_value_heads
-        Heads of queries and keys, and of values: each key head serves
-        as many value heads [-].
+        Heads of queries and keys, and of values; each key head serves equally many value heads [-].
     key_head_dim, value_head_dim
         Width of a head; a state is a matrix of these sizes for each value head [-].
     conv_kernel, state_dtype
-        Tokens that the convolution sees, the newest included; dtype of the state [token].
+        Tokens that the convolution reads, including the newest; dtype of the state [token].
 
     References
     ----------
@@ -87,23 +86,22 @@ class GatedDeltaNet(RecurrentMixer, frozen=True, kw_only=True, tag="gated_delta_
 class KimiDeltaAttention(SquareStates, frozen=True, kw_only=True, tag="kimi_delta_attention"):
     """Delta rule over a square matrix of state for each head, after a short convolution.
 
-    Unlike gated delta nets, it has as many heads of queries and keys as of values, and what is
-    forgotten is a number for each element of a key. One matrix makes these numbers, and one an
-    output gate; either may be replaced by two with only a head's width of values between them.
+    Unlike gated delta nets, it has as many heads of queries and keys as of values, and forgets by a
+    number for each element of a key. One matrix computes these numbers, and one an output gate. Two
+    matrices with a head's width between them may replace either.
 
     Parameters
     ----------
     num_heads, head_dim
         Heads, and the width of each and of its square state [-].
     has_low_rank_decay, has_low_rank_gate
-        Whether two matrices make what is forgotten, and the output gate; the first is on each GPU.
+        Whether two matrices compute the numbers of forgetting, and the output gate; each GPU has
+        the first matrix.
     conv_kernel, state_dtype
         As in `GatedDeltaNet` [token].
 
-    Notes
-    -----
-    vLLM 0.33 runs matrices that read the same input as one product if the gates have a low rank;
-    for Ling-3.0, whose gates have not, it launches four (``bailing_moe_v3.py``).
+    Notes ----- If the gates have a low rank, vLLM 0.33 runs matrices with the same input as one
+    product. For Ling-3.0, whose gates have full rank, it launches four (``bailing_moe_v3.py``).
 
     References
     ----------
@@ -151,10 +149,11 @@ class KimiDeltaAttention(SquareStates, frozen=True, kw_only=True, tag="kimi_delt
 
 
 class LightningAttention(SquareStates, frozen=True, kw_only=True, tag="lightning_attention"):
-    """Linear attention over a square matrix of state for each head, which fades at a fixed rate.
+    """Linear attention over a square state matrix for each head, which fades at a fixed rate.
 
-    One matrix before it makes queries, keys and values of all heads, another an output gate; one
-    follows it, after a norm. It has neither a convolution nor a delta rule, and learns no rate.
+    One matrix before it computes queries, keys and values of all heads, and another an output gate.
+    One matrix follows it, after a norm. It has neither a convolution nor a delta rule, and learns
+    no rate.
 
     Parameters
     ----------
@@ -163,11 +162,10 @@ class LightningAttention(SquareStates, frozen=True, kw_only=True, tag="lightning
     conv_kernel, state_dtype
         1, as there is no convolution; dtype of the state [token].
 
-    Notes
-    -----
-    Nobody published timings of it: the law of other recurrences is used, with errors as large as
-    for Mamba-2. SGLang 0.5.23 keeps the state in 32 bits (``linear/lightning_backend.py``), vLLM
-    0.33 in the model's dtype by default, for Ling-2.5; it dropped MiniMax-Text-01 and M1.
+    Notes ----- Nobody published timings of it. It uses the law of other recurrences, with errors as
+    large as for Mamba-2. SGLang 0.5.23 keeps the state in 32 bits
+    (``linear/lightning_backend.py``), vLLM 0.33 in the model's dtype by default, for Ling-2.5; it
+    dropped MiniMax-Text-01 and M1.
 
     References
     ----------
@@ -198,8 +196,8 @@ class LightningAttention(SquareStates, frozen=True, kw_only=True, tag="lightning
 class Mamba2(RecurrentMixer, frozen=True, kw_only=True, tag="mamba2"):
     """State space with a matrix of state for each head, after a short convolution.
 
-    One matrix before it makes an output gate, the values that are written to the state, two vectors
-    for each group of heads (into and out of the state) and a step for each head; one matrix follows
+    One matrix before it computes an output gate, the values written to the state, two vectors for
+    each group of heads (into and out of the state), and a step for each head. One matrix follows
     it, after a gated norm.
 
     Parameters

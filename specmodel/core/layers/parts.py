@@ -1,4 +1,4 @@
-"""What a mixer or feed-forward block says of itself, beside its sizes; other rooms ask for no more.
+"""Define what a mixer or feed-forward block provides besides its sizes.
 
 A new kind is a frozen record in a file of its own in this room, where `group` finds it by its base
 here and its `tag`. It states what is abstract here. A matrix after a mixer's core is named

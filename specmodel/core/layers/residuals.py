@@ -40,29 +40,28 @@ def tokens_apart(carried: Carried, tokens: float) -> FloatArray:
 
 
 class HyperConnections(Extra, frozen=True, kw_only=True, tag_field="kind", tag="hyper_connections"):
-    """Several residual streams, of which each block reads a sum and adds to all (mHC, iHC).
+    """Several residual streams: each block reads a sum of them, and adds to all (mHC, iHC).
 
-    Two small matrices a layer make, from all streams of a token, how much of each the block reads,
-    how much of its result each gets, and how they are mixed.
+    Two small matrices per layer compute three things from all streams of a token: the share of each
+    that the block reads, the share of the result that each receives, and how streams mix.
 
     Parameters
     ----------
     num_streams
         Residual streams [-].
     is_mixed, gate_rank
-        Whether streams are mixed with each other; and, where each element of a stream has a gate
-        of its own that says how much the block reads, the width between the two matrices that make
-        these gates, 0 where a stream has one number [-].
+        Whether streams mix with each other. If each element of a stream has its own gate for
+        reading, the width between the two matrices of these gates; 0 if a stream has one number
+        [-].
     has_head, in_modules
-        Whether a matrix makes one stream of them before the LM head (else they are summed), and
-        whether layers for multi-token prediction have as many streams.
+        Whether a matrix combines streams before the LM head (else they are summed). Whether layers
+        for multi-token prediction have as many streams.
 
-    Notes
-    -----
-    As engines of mid-2026 run it, and as it was timed: kernels before a block, with its norm, and
-    one after it. In passes of few tokens vLLM 0.33 fuses what follows a block with what precedes
-    the next (`EngineCode.fused_tokens`), which saves a launch and a walk over the streams. The
-    drafting layers of GLM-5.3-Flash have one stream, those of DeepSeek-V4 as many as the model.
+    Notes ----- Engines of mid-2026 run, and the measurements timed, kernels before a block, with
+    its norm, and one after it. In passes of few tokens, vLLM 0.33 fuses the kernel after a block
+    with those before the next one (`EngineCode.fused_tokens`). This saves a launch and a pass over
+    the streams. The drafting layers of GLM-5.3-Flash have one stream, those of DeepSeek-V4 as many
+    as the model.
 
     References
     ----------
@@ -93,7 +92,7 @@ class HyperConnections(Extra, frozen=True, kw_only=True, tag_field="kind", tag="
         return self.parameters(model) * self._weight_bytes(model.stream)
 
     def fused_norms(self, model: Around) -> int:
-        """Return the norms that its kernels do as well: those before blocks [-]."""
+        """Return the norms that its kernels include: those before blocks [-]."""
         return model.mixed_blocks
 
     def work(self, run: Pass, model: Around) -> dict[str, Work]:
@@ -111,7 +110,7 @@ class HyperConnections(Extra, frozen=True, kw_only=True, tag_field="kind", tag="
     def before(
         self, num_tokens: Quantity, stream: Stream, num_blocks: int, made: int | None = None
     ) -> Work:
-        """Return the work before blocks: numbers are made of a token, and its streams summed."""
+        """Return the work before blocks: compute a token's numbers, and sum its streams."""
         # Streams are read for the numbers (`made`; those of a block if None), and again for the
         # sum. Two kernels do it; iterations, which make the numbers sum up in both directions, take
         # as long as two more.
@@ -121,7 +120,7 @@ class HyperConnections(Extra, frozen=True, kw_only=True, tag_field="kind", tag="
         return self._moved(num_tokens, stream, num_blocks, kernels=4) + numbers
 
     def after(self, num_tokens: Quantity, stream: Stream, num_blocks: int) -> Work:
-        """Return the work after blocks, whose results are added to streams that are mixed."""
+        """Return the work after blocks: mix the streams, and add the results."""
         return self._moved(num_tokens, stream, num_blocks, kernels=1)
 
     def _moved(

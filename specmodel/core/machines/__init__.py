@@ -1,4 +1,4 @@
-"""What models run on: GPUs, their links, fitted kernels and engines."""
+"""Describe what models run on: GPUs, their links, fitted kernels and engines."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Overheads of a serving stack: what a pass costs beyond its FLOPs and bytes."""
+"""Describe the overheads of a serving stack: costs of a pass beyond its FLOPs and bytes."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -154,98 +154,96 @@ class EngineFit(Record, frozen=True, kw_only=True):
 
 
 class EngineProfile(Record, frozen=True, kw_only=True):
-    """Overheads of one serving stack, beyond what its kernels take.
+    """Overheads of one serving stack, in addition to the time of its kernels.
 
     Parameters
     ----------
     schema_version, name, source
-        Version of this schema, 1; name for people; where the figures come from [-].
+        Version of this schema, 1; name for people; source of the figures [-].
     code_read
-        Newest version whose code tells how it drafts, verifies and keeps states, none if empty.
+        Newest version whose code was read to learn how it drafts, verifies and keeps states.
     stack
-        Name of the stack whose kernels it runs, where a hardware profile has them fitted.
+        Name of the stack whose kernels it runs, if a hardware profile has fitted ones.
     kernel_time, draft_kernel_time
-        Launch overhead of each kernel of a pass, and what a draft pass adds to it [s].
+        Launch overhead of each kernel of a pass, and the addition to it in a draft pass [s].
     pass_time, draft_pass_time
         Host overhead of each pass of the target, and of the drafter [s].
     reject_time, reject_time_per_request, reject_time_per_token
-        Rejection sampling of a step, and what else the host does for a draft but not for each of
-        its passes: whatever the batch, per request, and per drafted token of each [s].
+        Rejection sampling and the other host work that a step does once for its drafts: constant,
+        per request, and per drafted token of each request [s].
     tree_time
-        What drafts that are trees take more on the GPU, to build and to mask them [s].
+        Additional GPU time of tree drafts, to build and to mask the tree [s].
     eager_kernel_time
-        What the host takes to launch a kernel of a pass that no CUDA graph holds, which goes on
-        beside the GPU in any step [s].
+        Host time to launch a kernel of a pass without a CUDA graph. It overlaps with the GPU in
+        every step [s].
     hides_host
-        Which steps have the host work beside the GPU (`algebra.overlap`): "all", "plain" ones, as
-        SGLang's first speculation, "drafts": these and what launches a drafter, or "none".
-        Elsewhere the two take turns.
+        Steps in which host and GPU overlap (`algebra.overlap`): "all"; "plain" ones, as in SGLang's
+        first speculation; "drafts", which adds the launch of a drafter; or "none". In other steps
+        the two take turns.
     waits_for
-        Drafts that the next step is scheduled after, so that the host has no such step beside the
-        GPU: of vLLM's asynchronous scheduling, those that need tokens on the host.
+        Drafts that must end before the next step is scheduled, so that host and GPU do not overlap.
+        In vLLM's asynchronous scheduling, these are drafts that need tokens on the host.
     in_pieces, one_by_one
-        Drafters whose passes run from graphs of all but their attention, and from none; others run
-        from whole ones.
+        Drafters whose passes run from graphs without their attention, and drafters without graphs.
+        Other drafters run from whole graphs.
     host_speed, gpu_time_factor
-        How many times as fast the host is as the one that the seconds (`tree_time` aside) hold for,
-        and how many times as long the GPU takes as its kernels were fitted to take [-].
+        Speed of the host relative to the host of these overheads (all but `tree_time`). Time of the
+        GPU relative to its fitted kernels [-].
     draft_model_first
-        What a draft model is given first in a step (`draft_passes.MODEL_RULES`): its last token, or
-        all that were just verified, accepted or not, as vLLM 0.33 (``v1/spec_decode``, with the
-        next one beside) and SGLang 0.5.23 (``speculative/standalone_worker_v2``) run it. Heads are
-        given the verified ones by all engines. llama.cpp has models and heads read all verified
-        tokens again in a pass of its own, before they draft.
+        Tokens that a draft model reads first in a step (`draft_passes.MODEL_RULES`): its last
+        token, or all verified ones, accepted or not. vLLM 0.33 (``v1/spec_decode``, with one more)
+        and SGLang 0.5.23 (``speculative/standalone_worker_v2``) do the latter. Heads read the
+        verified tokens in all engines. In llama.cpp, models and heads read them again in a separate
+        pass before they draft.
     state_slots
-        What it reserves of recurrent states for a running request, as `StateKeeping` says; that of
-        the engine whose kernels it runs if None.
+        Recurrent states that it reserves for a running request (`StateKeeping`). If None, as the
+        engine whose kernels it runs.
     state_time_factor
-        How many times as long its kernels take to move a recurrent state as those that profiles
-        were fitted to, of SGLang 0.5.14 and vLLM 0.18 [-]. SGLang before 0.5.10 kept states with
-        values along their rows and cut these into pieces of 8, or 32 bytes of a line of 128
+        Time of its kernels to move a recurrent state, relative to the fitted ones of SGLang 0.5.14
+        and vLLM 0.18 [-]. SGLang before 0.5.10 kept states with values along their rows. It cut
+        these into pieces of 8, or 32 bytes of a line of 128
         (``fused_recurrent_gated_delta_rule_update``).
     exchange
-        How tokens get to whole experts where attention is data-parallel (`layers.engines`), that of
-        the engine whose kernels it runs if None: "gather", vLLM's default, "copies", as by DeepEP,
-        or "ranks", one for each GPU.
+        How tokens reach whole experts if attention is data-parallel (`layers.engines`): "gather",
+        vLLM's default; "copies", as in DeepEP; or "ranks", one for each GPU. If None, as the engine
+        whose kernels it runs.
     shared_beside
-        Components that shared experts run beside on a second stream, up to a number of tokens
+        Components that overlap with shared experts on a second stream, up to a number of tokens
         (`layers.engines`); none if they take turns.
     fuses_norms, fuses_all
-        Whether one kernel does small all-reduces with the norm behind (`layers.engines`), and
-        whether it does all that any engine does side by side or in one kernel, whatever the size.
+        Whether one kernel does a small all-reduce and the norm after it (`layers.engines`). Whether
+        it fuses or overlaps all that any engine does, at every size.
     all_reduces
-        Stack whose all-reduces it runs where a link has them, if not those of its own.
+        Stack whose all-reduces it runs if a link has them, instead of its own.
     runs_idle_drafter
-        Whether a drafter that is loaded runs, and is waited for, in steps that draft nothing: as in
-        vLLM 0.33 under a schedule of draft lengths.
+        Whether a loaded drafter also runs in steps without a draft, which wait for it. vLLM 0.33
+        does so under a schedule of draft lengths.
     attention_backend
-        Kernels of attention that it was told to run, None for its own choice
+        Attention kernels selected by the user, None for its own choice
         (`cost.attention.attention_walk`).
     splits_lengths
-        Whether a pass takes equally many tokens of each sequence, so that a batch in which some
-        have a draft falls into several (`cost.latency.split_by_length`).
+        Whether a pass needs the same number of tokens from each sequence. A batch in which only
+        some have a draft then needs several passes (`cost.latency.split_by_length`).
     splits_layers
-        Whether several GPUs hold its layers one after another, so that one at a time works.
+        Whether it splits layers over GPUs, so that one GPU works at a time.
     replays, replays_of
-        Drafters, and names of targets with any, whose accepted tokens run again after a refusal, as
+        Drafters whose accepted tokens run again after a rejection, and names of such targets: their
         recurrent states are not kept after each token (`cost.replays`).
     split_tokens
-        Most tokens of a sequence whose keys its Triton attention spreads over blocks of threads; of
-        more, one block walks all keys of a head (`Deployment.walk` says where it runs). 8 in vLLM
-        0.33 (``MAX_3D_QUERY_LEN``), 1 before (``use_3d``); None where it always spreads them
-        [token].
+        Most tokens of a sequence for which its Triton attention spreads keys over blocks of
+        threads. Beyond, one block reads all keys of a head (`Deployment.walk` says where it runs).
+        8 in vLLM 0.33 (``MAX_3D_QUERY_LEN``), 1 before (``use_3d``), None for always [token].
     flash_split_tokens
-        The same of its FlashAttention 2: 1 in vLLM up to 0.33; a build that splits keys for drafts
-        too has more, such as 64 [token].
+        The same for its FlashAttention 2: 1 in vLLM up to 0.33. Builds that split keys for drafts
+        too have more, such as 64 [token].
     graphs, graph_limit, graph_sizes
-        By whose rule passes are captured in CUDA graphs (`machines.graphs`), None if that is not
-        known; the most tokens (vLLM) or requests (SGLang) of a captured pass, 0 where none is,
-        None for the default of that engine on the GPU; and the sizes that were given one by one,
-        none for the engine's own [token] [request].
+        Whose rule captures passes in CUDA graphs (`machines.graphs`), None if unknown. Most tokens
+        (vLLM) or requests (SGLang) of a captured pass: 0 for no capture, None for the engine's
+        default on the GPU. Sizes listed one by one, empty for the engine's own [token] [request].
     fit
-        What the figures were fitted to; None if they were not.
+        Measurements to which the figures were fitted; None if they were not.
     stands_for
-        Of files written before llama.cpp was an engine, not read.
+        Not read; files older than the llama.cpp engine have it.
     """
 
     schema_version: Literal[1]
@@ -298,7 +296,7 @@ class EngineProfile(Record, frozen=True, kw_only=True):
 
     @property
     def overheads(self) -> Overheads:
-        """Seconds and factors by name."""
+        """Overheads in seconds, and factors, by name."""
         return Overheads(**{name: getattr(self, name) for name in (*OVERHEADS, *FACTORS)})
 
     @property
@@ -308,14 +306,14 @@ class EngineProfile(Record, frozen=True, kw_only=True):
 
     @property
     def is_of_mean_host(self) -> bool:
-        """Whether the overheads are of a mean host, as hosts were left out of the fit in turn."""
+        """Whether the overheads describe a mean host, as the fit left out each host in turn."""
         return self.fit is not None and "host" in self.fit.left_out_error
 
     def on_host(self, speed: float) -> "EngineProfile":
-        """Return the engine on a host `speed` times as fast as that of its overheads [-].
+        """Return the engine on a host `speed` times as fast as the host of its overheads [-].
 
-        Intervals no longer vary the speed. An InputError says if `speed` is out of range, or if the
-        engine has no host overheads.
+        Intervals then no longer vary the speed. Raise an InputError if `speed` is out of range, or
+        if the engine has no host overheads.
         """
         speed = float(check("host_speed", speed, minimum=_LEAST_FACTOR, maximum=_MOST_FACTOR))
         if not any(getattr(self, name) for name in ON_HOST):
@@ -332,9 +330,9 @@ class EngineProfile(Record, frozen=True, kw_only=True):
         return engine.with_changes("engine", known)
 
     def told_to(self, switches: Mapping[str, bool]) -> "EngineProfile":
-        """Return the engine with features switched, by the names in `naming.SWITCHES`.
+        """Return the engine with features switched on or off, by the names in `naming.SWITCHES`.
 
-        A drafter that is told not to be eager runs from graphs, whatever the engine captures.
+        A drafter switched to not eager runs from graphs, whatever the engine captures.
         """
         engine = self.with_graphs_of(0) if switches.get("enforce_eager") else self
         if switches.get("sync_scheduling") and engine.hides_host != "none":
@@ -346,9 +344,9 @@ class EngineProfile(Record, frozen=True, kw_only=True):
         return engine
 
     def with_graphs_of(self, limit: int | Sequence[int]) -> "EngineProfile":
-        """Return the engine with CUDA graphs up to `limit`, or of the sizes that it lists.
+        """Return the engine with CUDA graphs up to `limit`, or of the sizes listed in it.
 
-        They are in tokens or requests, as its `graphs` say, and rise.
+        Sizes are in tokens or requests, as `graphs` says, in ascending order.
         """
         if self.graphs is None:
             expected = f"an engine with CUDA graphs, such as vllm; {self.name}"
@@ -368,7 +366,7 @@ def load_engine(name: str | Path) -> EngineProfile:
     Parameters
     ----------
     name
-        A name that `list_engines` gives, with a version perhaps (vllm-0.24), or the path of a TOML
+        A name from `list_engines`, if you like with a version (vllm-0.24), or the path of a TOML
         file.
 
     Examples

@@ -1,4 +1,4 @@
-"""Which fits the kernels of a stack take: its own, and others where it lacks one.
+"""Choose the fits for a stack's kernels: its own, and others for missing ones.
 
 The order of what it falls back to was tested by leaving each published table out in turn and
 predicting it by each candidate (``calibration/fallbacks.py``); ``data/fallbacks.toml`` keeps the
@@ -95,18 +95,18 @@ def candidates(
 def choose_kernels(
     hardware: HardwareProfile, stack: str | None = None, preferred: str | None = None
 ) -> Kernels:
-    """Return how the kernels of a stack use a device; an InputError names a stack it has not.
+    """Return how a stack's kernels use a device; raise an InputError for an unknown stack.
 
-    All-reduces are those of the stack preferred where the link has them, whatever else it lacks.
-    `stack_kernels` says what a stack falls back to where it was not fitted.
+    All-reduces are those of the preferred stack if the link has them, even without other fits.
+    `stack_kernels` describes the fallbacks of a stack.
 
     Parameters
     ----------
     hardware, stack
         The device, and a stack that its profile has fitted, "typical" or "datasheet".
     preferred
-        The stack where none is named, if it was fitted; else the default of the profile, or typical
-        kernels.
+        The stack to use if none is named and this one was fitted. Otherwise, the default of the
+        profile or typical kernels are used.
     """
     if stack is None:
         taken = preferred in (*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack)

@@ -1,4 +1,4 @@
-"""How large a pass may be that an engine runs from a captured CUDA graph."""
+"""Find the largest pass that an engine runs from a captured CUDA graph."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -175,19 +175,17 @@ def _drafts(
 def graph_limit(
     engine: EngineProfile, hardware: HardwareProfile, tensor_parallel: int
 ) -> GraphLimit | None:
-    """Return the largest pass that an engine runs from a graph; None if none is known.
+    """Return the largest pass that an engine runs from a graph; None if unknown.
 
     Parameters
     ----------
     engine, hardware, tensor_parallel
-        An engine, whose own `graph_limit` comes before its default, and on which and over how many
-        GPUs its matrices are cut [-].
+        An engine, whose own `graph_limit` replaces its default; the GPU; and the number of GPUs
+        that share its matrices [-].
 
-    Notes
-    -----
-    vLLM captures passes of up to 512 tokens, from 0.28 on 1,024 on data-center Blackwell
-    (``VllmConfig._set_cudagraph_sizes``), and fewer only where it is told to run few requests.
-    SGLang 0.5.23 captures by requests, as many as memory and tensor parallelism say
+    Notes ----- vLLM captures passes of up to 512 tokens, from 0.28 on 1,024 on data-center
+    Blackwell (``VllmConfig._set_cudagraph_sizes``), and fewer only if limited to few requests.
+    SGLang 0.5.23 captures by requests, and memory and tensor parallelism decide how many
     (``arg_groups/memory_hook.py``).
 
     Examples

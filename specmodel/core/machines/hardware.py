@@ -1,4 +1,4 @@
-"""Hardware profiles: data-sheet peaks of one GPU (or CPU), each with its source."""
+"""Describe hardware: data-sheet peaks of one GPU (or CPU), each with its source."""
 
 from collections.abc import Collection, Mapping
 from functools import cache
@@ -162,7 +162,7 @@ class Network(Record, frozen=True, kw_only=True):
 
 
 class HardwareProfile(Record, frozen=True, kw_only=True):
-    """One accelerator as its data sheet gives it.
+    """One accelerator, as its data sheet describes it.
 
     Parameters
     ----------
@@ -171,30 +171,30 @@ class HardwareProfile(Record, frozen=True, kw_only=True):
     num_multiprocessors
         Streaming multiprocessors, compute units or cores [-].
     compute_capability
-        NVIDIA's version of the architecture, which kernels are chosen by: 9.0 is Hopper; None for
-        devices of others. From https://developer.nvidia.com/cuda-gpus [-].
+        NVIDIA's version of the architecture, which decides the kernels: 9.0 is Hopper; None for
+        other vendors. From https://developer.nvidia.com/cuda-gpus [-].
     reported_names
-        Names that CUDA reports for the device, without "NVIDIA", by which `measure` finds the
-        profile. No part of what a copy of a profile holds or shows.
+        Names that CUDA reports for the device, without "NVIDIA". `measure` uses them to find the
+        profile. Copies of a profile do not contain them.
     runs_gguf
-        Whether llama.cpp is the usual engine there: dtypes of the sizes of GGUF's are taken as its.
+        Whether llama.cpp is the usual engine there. Dtypes with sizes of GGUF are then read as its.
     llama_cpp_backend, generation
-        With which back end llama.cpp usually runs there, where it is neither CUDA nor a CPU; AMD's
-        name of the architecture, by which its kernels are chosen.
+        Back end with which llama.cpp usually runs there, if neither CUDA nor a CPU. AMD's name of
+        the architecture, which decides its kernels.
     host_speed
-        How many times as fast its hosts usually are as those that engines were fitted to, for which
-        it is 1: a GeForce sits in a desktop computer, whose CPU does 4,400 of PassMark's
-        single-thread points (a Core i9-13900HX, notebookcheck 2023) where a server's does 2,900. On
-        two hosts with an RTX 5090 drafts of draft models ask for 1 and for 3 to 4 [-].
+        Usual speed of its hosts relative to those on which engines were fitted. A GeForce sits in a
+        desktop computer, whose CPU reaches 4,400 of PassMark's single-thread points (a Core
+        i9-13900HX, notebookcheck 2023); a server's reaches 2,900. On two hosts with an RTX 5090,
+        draft models suggest 1 and 3 to 4 [-].
     host_bytes_per_s, host_cores
         Peak bandwidth of the host's memory, None for `usual_host_bytes_per_s`, and its cores, None
-        for eight, for experts that are computed there [B/s] [-].
+        for eight. Experts that run on the host need both [B/s] [-].
     memory, link, network
-        Device memory, and links to GPUs of the node and of other nodes, None where there are none.
+        Device memory, and links to GPUs of the node and of other nodes; None for no link.
     dtype
         Peak rate by dtype.
     fitted
-        Kernels of serving stacks fitted to measurements, by stack; one of several is the default.
+        Kernels fitted to measurements, by serving stack. One of several stacks is the default.
     """
 
     hidden = ("reported_names",)
@@ -243,7 +243,7 @@ class HardwareProfile(Record, frozen=True, kw_only=True):
                 )
 
     def joined_by(self, name: str) -> Self:
-        """Return the GPU in a box that a named link joins to others, beside NVLink or PCIe in it.
+        """Return the GPU in a box that a named link joins to others; links inside the box stay.
 
         >>> load_hardware("strix_halo").joined_by("USB4").link.num_gpus
         3
@@ -263,23 +263,23 @@ class HardwareProfile(Record, frozen=True, kw_only=True):
 
     @property
     def usual_host_bytes_per_s(self) -> float:
-        """Bandwidth of the host's memory, where it is not told that of such machines [B/s].
+        """Bandwidth of the host's memory; by default, the usual one of such machines [B/s].
 
-        Two channels of DDR5-5600 beside a card, twelve of DDR5-4800 in a server; memory that GPU
-        and CPU share has its own.
+        A desktop has two channels of DDR5-5600, a server twelve of DDR5-4800. Memory that GPU and
+        CPU share has its own bandwidth.
         """
         usual = {"GDDR": 8.96e10, "HBM": 4.6e11, "LPDDR": self.memory.peak_bytes_per_s}
         return self.host_bytes_per_s or usual.get(self.memory.technology or "GDDR", 8.96e10)
 
     @property
     def default_stack(self) -> str | None:
-        """The fitted stack that is taken if none is named; None if nothing was fitted."""
+        """The fitted stack to use if you name none; None if nothing was fitted."""
         chosen = [name for name, stack in self.fitted.items() if stack.is_default]
         return chosen[0] if chosen else next(iter(self.fitted), None)
 
     @property
     def measured_stack(self) -> str | None:
-        """The stack that was timed on this very device, which goes before an engine's."""
+        """The stack that was measured on this very device, which replaces an engine's stack."""
         return next((name for name, s in self.fitted.items() if s.is_measured_here), None)
 
     @property
@@ -290,7 +290,7 @@ class HardwareProfile(Record, frozen=True, kw_only=True):
     def compute_dtype(self, dtype: str) -> str:
         """Return the dtype in which arithmetic on `dtype` runs: itself, or the next wider one.
 
-        An InputError says if the profile has no peak that would do.
+        Raise an InputError if the profile has no suitable peak.
         """
         is_nvidia = self.compute_capability is not None
         passed_over = "fp8" if dtype == "fp4" and is_nvidia and not self.computes_in_fp4 else None
@@ -321,9 +321,9 @@ def load_hardware(name: str | Path, argument: str = "hardware") -> HardwareProfi
     Parameters
     ----------
     name
-        A name that `known_hardware` gives, or the path of a TOML file.
+        A name from `known_hardware`, or the path of a TOML file.
     argument
-        Name of the argument that an error is about.
+        Name of the argument in errors.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Fitted kernels of a serving stack: parameters of the roofline, and how far to trust them."""
+"""Describe fitted kernels of a serving stack: roofline parameters, and their errors."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping
@@ -85,16 +85,16 @@ class KernelFit(Record, frozen=True, kw_only=True):
     launch_time, memory_efficiency, compute_efficiency, activation_efficiency, sharpness
         Parameters of the roofline, as in `KernelParameters` [s] [-].
     tile_rows, tile_growth, tile_width, group_time, ramp_time, depth_time, depth_limit
-        Further ones, of tiles [-], of groups and ramps [s], and of depths [s] [-].
+        Parameters of tiles [-], of groups and ramps [s], and of depths [s] [-].
     reread_rows, result_terms
-        Further ones of products on a CPU [-].
+        Parameters of products on a CPU [-].
     vector_rows, vector_memory_efficiency, vector_compute_efficiency, vector_rereads
-        Those of vector kernels [-].
+        Parameters of vector kernels [-].
     arithmetic_dtype
-        Dtype that the kernels compute in: the fit holds for no other.
+        Dtype in which the kernels compute: the fit is valid for this one only.
     num_points, num_judged, is_held_out
-        Number of points fitted and of points for the errors [-]; whether the latter have shapes
-        that were not fitted.
+        Number of points in the fit, and of points for the errors [-]. Whether the latter have
+        shapes that were left out of the fit.
     mean_error, median_error, percentile_90_error
         Of abs(predicted / measured - 1): mean over points within a shape and then
         over shapes, median and 90th percentile over points [-].
@@ -102,9 +102,9 @@ class KernelFit(Record, frozen=True, kw_only=True):
         Standard deviation of ln(measured / predicted) between shapes, and between points within a
         shape [-].
     at_bound
-        Parameters that the fit left at a bound, whose value is that bound.
+        Parameters at a bound, with that bound as value.
     varied, covariance
-        Parameters that were fitted, and the covariance of their logarithms [-].
+        Fitted parameters, and the covariance of their logarithms [-].
     """
 
     launch_time: Annotated[float, Meta(ge=0, le=1)]
@@ -144,7 +144,7 @@ class KernelFit(Record, frozen=True, kw_only=True):
             raise InputError("at_bound", self.at_bound, f"some of {', '.join(self.varied)}")
 
     def with_errors(self, error: float, shape: float, row: float = 0.0) -> Self:
-        """Return the fit with the larger errors of a stand-in: least mean error, added spreads."""
+        """Return the fit with the larger errors of a substitute: least error, added spreads."""
         return replace(
             self,
             mean_error=max(self.mean_error, error),
@@ -181,9 +181,9 @@ else:  # a field for each kind of the table, so that errors name kinds as they n
 
 
 class FittedStack(_FitsByKind, frozen=True):
-    """Kernels of one serving stack on one GPU, with the data set that they were fitted to.
+    """Fitted kernels of one serving stack on one GPU, with their data set.
 
-    Each fitted kind of `layers.kinds` is a further field: its fits by dtype of weights, cache or
+    Each fitted kind of `layers.kinds` is a further field with fits by dtype of weights, cache or
     state.
 
     Parameters
@@ -191,25 +191,25 @@ class FittedStack(_FitsByKind, frozen=True):
     version
         Version of the stack.
     source
-        Data set of the fits, and the device that it was measured on.
+        Data set of the fits, and its device.
     date
-        Day of the fit as 2026-11-21.
+        Day of the fit, such as 2026-11-21.
     lent_by
-        Name of another device that it was measured on, whose kernels this one runs; errors are
-        then those of kernels on devices that nothing was measured on.
+        Name of another device with the measurements, whose kernels this one runs. Errors are then
+        those of kernels on devices without measurements.
     is_default
-        Whether this stack is taken if none is named.
+        Whether to use this stack if none is named.
     is_measured_here
-        Whether it was timed on the very machine of the profile, so that it goes before an engine's.
+        Whether it was timed on the very machine of the profile, so that it replaces an engine's.
     """
 
     def of_kind(self, kind: str) -> Mapping[str, KernelFit]:
-        """Return the fits of a kind by dtype; none of a kind that is never fitted."""
+        """Return the fits of a kind by dtype; none for a kind that is never fitted."""
         fits: Mapping[str, KernelFit] = getattr(self, kernel_kind(kind).name, {})
         return fits
 
     def fits(self) -> Iterator[tuple[str, str, KernelFit]]:
-        """Yield kind, dtype and fit of all there are."""
+        """Yield kind, dtype and fit for all fits."""
         for kind in FITTED_KINDS:
             for dtype, fit in self.of_kind(kind).items():
                 yield kind, dtype, fit
@@ -221,21 +221,21 @@ class Kernels(Struct, frozen=True, eq=False):
     Parameters
     ----------
     stack
-        Whose kernels: a fitted stack, "typical" or "datasheet".
+        Stack of the kernels: a fitted one, "typical" or "datasheet".
     fits
-        By kind and dtype of weights, cache or state: the stack's own fits, and those of others that
-        it takes where it has none (`fallbacks.stack_kernels`); empty for the data sheet.
+        Fits by kind and dtype of weights, cache or state: the stack's own, and those of other
+        stacks for missing ones (`fallbacks.stack_kernels`); empty for the data sheet.
     record
         The stack's record in the hardware profile; None for the data sheet.
     typical
-        Kinds that the stack has no fit of at their standard dtype, so that typical ones stand in.
+        Kinds for which typical fits replace a missing fit at the standard dtype.
     all_reduces
-        Stack whose all-reduces run, if not of the same.
+        Stack whose all-reduces run, if it is another one.
     borrowed
-        By kind and dtype: the stack whose fit is taken, or "typical".
+        Stack whose fit is used, or "typical", by kind and dtype.
     standard_errors
-        By kind, where the fit at the standard dtype is used for another dtype: its least mean
-        error, and what that adds to the spread over shapes [-].
+        Kinds whose fit at the standard dtype is used for another dtype: its least mean error, and
+        the addition to the spread over shapes [-].
     """
 
     stack: str
@@ -261,11 +261,11 @@ class Kernels(Struct, frozen=True, eq=False):
     ) -> tuple[str, str] | None:
         """Return the kind and dtype of the fit that kernels use, None if they use the data sheet.
 
-        It is the fit of the first of `names_of_fits`, else that of the standard dtype, else the one
-        of the kind that this kind falls back to. `stored` is the dtype of weights, cache or state,
-        `arithmetic` that of the arithmetic on them, None for whatever was fitted. A fit to weights
-        holds for its own arithmetic only; what reads a cache or a state computes alike whatever
-        that holds.
+        It is the fit of the first of `names_of_fits`, else that of the standard dtype, else that of
+        the fallback kind. `stored` is the dtype of weights, cache or state. `arithmetic` is the
+        dtype of the arithmetic on them, None for the fitted one. A fit to weights is valid for its
+        own arithmetic only. Kernels that read a cache or a state compute alike for all stored
+        dtypes.
         """
         row, fits = kernel_kind(kind), self.fits.get(kind, {})
         is_any = row.follows in ("cache", "state") or arithmetic is None
@@ -278,17 +278,17 @@ class Kernels(Struct, frozen=True, eq=False):
         return self.place(row.fallback, stored, arithmetic) if row.fallback else None
 
     def is_typical(self, place: tuple[str, str]) -> bool:
-        """Tell whether the fit of a place is a typical one, as the stack has none."""
+        """Return whether the fit of a place is typical, as the stack has none."""
         kind, dtype = place
         if place in self.borrowed:
             return self.borrowed[place] == TYPICAL
         return kind in self.typical and not (self.record and dtype in self.record.of_kind(kind))
 
     def fit(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelFit | None:
-        """Return the fit of `place`, with larger errors where it serves another dtype or kind.
+        """Return the fit of `place`, with larger errors if it serves another dtype or kind.
 
-        None if kernels use the data sheet; arguments are those of `place`. What was borrowed from
-        another stack has its larger errors already.
+        The result is None if kernels use the data sheet. Arguments are those of `place`. Fits of
+        other stacks already have their larger errors.
         """
         place = self.place(kind, stored, arithmetic)
         if place is None:
@@ -304,8 +304,8 @@ class Kernels(Struct, frozen=True, eq=False):
     def parameters(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelParameters:
         """Return the parameters of the fit for a kind and dtypes, or the data sheet's.
 
-        An InputError names a kind that the table has not, or that a stack has no fit of and no
-        fallback for: kernels that nobody timed do not run at the speed of the data sheet.
+        An InputError names an unknown kind, or a kind for which the stack has neither fit nor
+        fallback: kernels that nobody timed do not run at the speed of the data sheet.
         """
         place = self.place(kind, stored, arithmetic)
         if place:
@@ -318,15 +318,15 @@ class Kernels(Struct, frozen=True, eq=False):
     def arithmetic(self, kind: str, stored: str, arithmetic: str) -> str:
         """Return the dtype at whose peak rate the kernels of `parameters` compute.
 
-        It is `arithmetic`, or for prompt attention the dtype of the fit: with an 8-bit cache but
-        only a fit to 16-bit ones, it computes in 16 bits, as no fit shows a gain from 8.
+        It is `arithmetic`, or the dtype of the fit for prompt attention. With an 8-bit cache but
+        only a fit to 16-bit caches, this computes in 16 bits, as no fit shows a gain from 8.
         """
         follows_fit = kernel_kind(kind).computes_as_fitted
         place = self.place(kind, stored) if follows_fit else None
         return self.fits[place[0]][place[1]].arithmetic_dtype if place else arithmetic
 
     def kind_of_errors(self, kind: str) -> str:
-        """Return the kind of kernels whose errors apply to `kind`: that of the fit it takes."""
+        """Return the kind of kernels whose errors apply to `kind`: the kind of its fit."""
         kind = kernel_kind(kind).errors_of or kind
         while self.record and not self.fits.get(kind):
             row = kernel_kind(kind)
@@ -340,7 +340,7 @@ DATA_SHEET_KERNELS = Kernels("datasheet")
 
 
 def load_typical() -> FittedStack:
-    """Return typical kernels: for a device that nothing was measured on."""
+    """Return typical kernels, for a device without measurements."""
     return records.load(FittedStack, TYPICAL, Path(__file__).parent / "data/stacks", "stack")
 
 

@@ -1,4 +1,4 @@
-"""Kernels of llama.cpp, which are known by back end and dtype instead of by GPU.
+"""Describe kernels of llama.cpp, by back end and dtype instead of by GPU.
 
 ``data/llama_cpp.toml`` has what was fitted to published runs of llama-bench for each back end
 (``calibration/llama_bench.py``), and the limits that its sources set: up to so many tokens of a

@@ -1,4 +1,4 @@
-"""What engines do by version: which drafters they wait for, and how passes are launched.
+"""Describe engines by version: drafters that they wait for, and how they launch passes.
 
 A table a version in ``data/versions.toml``, each read in its wheel.
 """

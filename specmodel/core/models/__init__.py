@@ -1,4 +1,4 @@
-"""Models that are served: architectures, and what is read of their ``config.json``."""
+"""Describe served models: their architectures, and how to read their ``config.json``."""
 
 from typing import TYPE_CHECKING
 

@@ -24,9 +24,9 @@ _MOST_CUTS = 1025
 
 
 class Architecture(Shape, frozen=True):
-    """Shape of one decoder: its groups of layers in order, what is around them, and dtypes.
+    """Shape of one decoder: its groups of layers in order, the parts around them, and dtypes.
 
-    Parameter counts leave out biases and rotary tables (below 0.1 % in every model that ships).
+    Parameter counts leave out biases and rotary tables (below 0.1 % in every shipped model).
 
     Parameters
     ----------
@@ -37,60 +37,60 @@ class Architecture(Shape, frozen=True):
     hidden_size
         Width of the residual stream [-].
     layers
-        Groups of layers; the order of those that alternate does not matter, as costs add up.
+        Groups of layers. The order of alternating layers does not matter, as costs add up.
     vocabulary_size, has_tied_embeddings
-        Entries of the vocabulary [token]; whether the LM head is the embedding transposed.
+        Entries of the vocabulary [token]; whether the LM head is the transposed embedding.
     input_vocabulary_size
-        Entries of the embedding where the LM head has fewer, as that of a draft head may [token].
+        Entries of the embedding if the LM head has fewer, as in some draft heads [token].
     embedding_size
-        Width of the embedding where it differs from `hidden_size` [-].
+        Width of the embedding if it differs from `hidden_size` [-].
     max_positions
         Entries of a learned position embedding, 0 for rotary [token].
     max_context_length
-        Longest context that the model is made for, None where that is not known; of a shape that
-        ships, the longest of its checkpoints [token].
+        Longest context that the model supports, None if unknown. A shipped shape has the longest of
+        its checkpoints [token].
     input_projection_size
-        Width that a draft head projects down to `hidden_size` before its layers, 0 for none; in 16
-        bits or more, and copied to each GPU, as engines have it [-].
+        Width that a draft head projects down to `hidden_size` before its layers, 0 for none.
+        Engines copy this projection to each GPU, in 16 bits or more [-].
     weight_dtype, attention_dtype, expert_dtype
-        Dtypes of the weights: of linear layers; of mixers, and of routed experts, by default the
-        same. A group of layers may have others of its own.
+        Dtypes of the weights of linear layers, of mixers and of routed experts; the first is the
+        default for all. A group of layers may have its own dtypes.
     embedding_dtype, head_dtype
-        Dtypes of embedding and router, by default that of linear layers but not below 16 bits;
+        Dtype of embedding and router, by default that of linear layers but at least 16 bits; dtype
         of the LM head, by default that of the embedding.
     mtp_dtype
-        Dtype of all weights of the block for multi-token prediction that the checkpoint has,
-        where its parts do not have those of the target.
+        Dtype of all weights of the checkpoint's block for multi-token prediction, if its parts do
+        not have the target's dtypes.
     activation_dtype, attention_activation_dtype, expert_activation_dtype, kv_dtype
-        Dtypes of activations, which arithmetic follows; of those inside mixers and those inside
+        Dtypes of activations, which decide the arithmetic; of activations inside mixers and inside
         routed experts, by default the same; and of the KV cache.
     other_kv_dtype
-        Dtype of the KV cache by a second record of the checkpoint, which some engines pass over.
+        Dtype of the KV cache in a second record of the checkpoint, which some engines ignore.
     num_mtp_modules
-        Modules for multi-token prediction, each with weights of its own for the position that it
-        drafts; one alone drafts them all. 0 says that the checkpoint has none: a drafter of that
-        kind is then one that could be trained, as if there was one [-].
+        Modules for multi-token prediction. Each drafts one position with its own weights; a single
+        module drafts all positions. With 0, the checkpoint has none, and an MTP drafter is a module
+        that could be trained [-].
     mtp_layer
-        Layer of a module, where it is not one with the target's attention, over all entries, and
-        with experts if the target has them.
+        Layer of a module. By default, it has the target's attention over all entries, and experts
+        if the target has them.
     shares_mtp_index
-        Whether all draft passes of a step use the selection of the first, in sparse attention.
+        Whether all draft passes of a step reuse the first one's selection for sparse attention.
     layer_inputs
         Embeddings of a token for each layer.
     ngram_inputs
-        Embeddings of the last tokens, beside that of a token.
+        Embeddings of the last tokens, in addition to the current token's.
     ngram_memory
-        Tables in which n-grams are looked up.
+        Tables in which layers look up n-grams.
     reads_target_cache
-        Whether it is a draft head that attends to caches of its target, and has none.
+        Whether it is a draft head that attends to its target's caches and keeps none itself.
     residuals
-        What stands in place of one residual stream.
+        What replaces the single residual stream.
     markov
-        Of a block drafter, what makes its tokens depend on each other.
+        The head of a block drafter that makes its tokens depend on each other.
     head_clusters
-        Clusters of the vocabulary, where the LM head scores only the best of them for each token.
+        Clusters of the vocabulary, if the LM head scores only the best of them for each token.
     ignored_config_keys
-        Keys of the ``config.json`` that were not read, as asked for; None where all were.
+        Keys of the ``config.json`` that were ignored on request; None if all were read.
     """
 
     @classmethod
@@ -107,15 +107,15 @@ class Architecture(Shape, frozen=True):
         Parameters
         ----------
         path
-            The file, or the folder that holds it; or a GGUF, of which the header is read.
+            The file, or the folder that contains it, or a GGUF file, whose header is read.
         argument
             Name that an error should carry.
         weight_dtype
-            Dtype of the weights of linear layers, which overrides what the checkpoint says of
-            them; a record of quantisation beside ``config.json`` is not read then, and one in it
-            is passed over if it is not understood.
+            Dtype of the weights of linear layers, which overrides the checkpoint's. A quantisation
+            record next to ``config.json`` is then not read. One inside it is ignored if it is not
+            understood.
         ignore_keys
-            Keys that are read as if they were not in the file, at whatever depth they stand.
+            Keys to ignore, at any depth of the file.
 
         Examples
         --------
@@ -137,10 +137,10 @@ class Architecture(Shape, frozen=True):
         return own.with_changes(argument, _stored(own, weight_dtype) if weight_dtype else {})
 
     def with_changes(self, argument: str, changes: Mapping[str, object]) -> Self:
-        """Return a validated copy with fields replaced, those of layers in all that have them.
+        """Return a validated copy with fields replaced, a layer's field in all layers that have it.
 
-        A field of a mixer or feed-forward block, such as `experts_per_token`, is replaced wherever
-        it stands, and `num_layers` where all layers are alike.
+        A field of a mixer or feed-forward block, such as `experts_per_token`, is replaced
+        everywhere. `num_layers` is replaced if all layers are alike.
         """
         own = {key: value for key, value in changes.items() if key in field_names(type(self))}
         inner = {key: value for key, value in changes.items() if key not in own}
@@ -172,38 +172,38 @@ class Architecture(Shape, frozen=True):
 
     @property
     def embedding_parameters(self) -> int:
-        """Weights of the input embeddings, their positions and their projection [-]."""
+        """Number of weights of the input embeddings, their positions and their projection [-]."""
         table = (self.input_vocabulary_size or self.vocabulary_size) * self._embedding_width
         table += self._tables(is_embedding=True)
         return table + self.max_positions * self.hidden_size + self._embedding_projection
 
     @property
     def head_parameters(self) -> int:
-        """Weights that the LM head multiplies by, tied or not [-]."""
+        """Number of weights that the LM head multiplies by, tied or not [-]."""
         return self.vocabulary_size * self._embedding_width + self._embedding_projection
 
     @property
     def embedding_bytes(self) -> float:
-        """Weights of the input embedding, its positions and its projection [B]."""
+        """Bytes of the input embedding, its positions and its projection [B]."""
         return self.embedding_parameters * BYTES_PER_ELEMENT[self.outer_dtype]
 
     @property
     def outer_bytes(self) -> float:
-        """Weights of input embedding and LM head, tied ones counted once [B]."""
+        """Bytes of input embedding and LM head; tied weights count once [B]."""
         tied = self.embedding_parameters + self.head_parameters - self.outer_parameters
         head = BYTES_PER_ELEMENT[self.head_dtype or self.outer_dtype]
         return self.embedding_bytes + (self.head_parameters - tied) * head
 
     @property
     def outer_parameters(self) -> int:
-        """Weights of input embedding and LM head, tied ones counted once [-]."""
+        """Number of weights of input embedding and LM head; tied weights count once [-]."""
         both = self.embedding_parameters + self.head_parameters
         tied = self.vocabulary_size * self._embedding_width
         return both - tied if self.has_tied_embeddings else both
 
     @property
     def total_parameters(self) -> int:
-        """All weights, tied ones counted once [-]."""
+        """Number of all weights; tied weights count once [-]."""
         h = self.hidden_size
         blocks = sum(part.parameters(h) * count for part, count in self.feed_forwards.items())
         looked_up = self._tables(is_embedding=False)
@@ -211,13 +211,13 @@ class Architecture(Shape, frozen=True):
 
     @property
     def active_parameters(self) -> int:
-        """Weights that one token is multiplied by: LM head in, input embedding out [-]."""
+        """Weights that multiply one token, with the LM head and without the input embedding [-]."""
         h = self.hidden_size
         blocks = sum(part.active_parameters(h) * n for part, n in self.feed_forwards.items())
         return self.head_parameters + self._inner_parameters + blocks
 
     def weight_bytes(self, layout: Layout) -> float:
-        """Return the weights that each GPU holds, each group in its dtype [B]."""
+        """Return the bytes of weights on each GPU, each group of layers in its dtype [B]."""
         h, n, stream = self.hidden_size, layout.tensor_parallel, self.stream
         return (
             sum(part.weight_bytes(layout) * count for part, count in self.parts.items())
@@ -228,14 +228,14 @@ class Architecture(Shape, frozen=True):
         )
 
     def sequence_bytes(self, entries: FloatArray, tensor_parallel: int = 1) -> FloatArray:
-        """Return the bytes that all layers keep of a sequence on each GPU, cache and state [B]."""
+        """Return the bytes of a sequence's cache and state in all layers, on each GPU [B]."""
         kept = check("entries", entries, minimum=0)
         parts = self.mixers.items()
         each = (n * part.sequence_bytes(kept, self.stream, tensor_parallel) for part, n in parts)
         return sum(each, np.zeros(()))
 
     def check_layout(self, layout: Layout, prefix: str = "") -> None:
-        """Refuse a layout over GPUs that the model cannot be cut into."""
+        """Check that the layout can split the model over its GPUs."""
         n = int(check(f"{prefix}tensor_parallel", layout.tensor_parallel, minimum=1, whole=True))
         for mixer in self.mixers:
             if not mixer.cuts(n):
@@ -298,14 +298,14 @@ def load_architecture(
     Parameters
     ----------
     name
-        A name that `list_architectures` gives, a TOML file, or a model's ``config.json`` (or
-        the folder that holds it), or a GGUF: paths have a slash or a suffix.
+        A name from `list_architectures`, or the path of a TOML file, a model's ``config.json``, its
+        folder, or a GGUF file. A path has a slash or a suffix.
     argument
         Name that an error should carry.
     weight_dtype
-        Dtype of the weights; what is stored if None.
+        Dtype of the weights; the stored one if None.
     ignore_keys
-        Keys of a ``config.json`` that are read as if they were not in it.
+        Keys of a ``config.json`` to ignore.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What speculation gains: operating points evaluated, with intervals."""
+"""Predict what speculation gains at operating points, with intervals."""
 
 from typing import TYPE_CHECKING
 

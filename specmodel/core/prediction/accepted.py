@@ -1,4 +1,4 @@
-"""What is accepted of drafted tokens: as it was given, else as it is published."""
+"""Choose the acceptance of drafted tokens: the given one, or else the published one."""
 
 from __future__ import annotations
 

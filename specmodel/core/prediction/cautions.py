@@ -1,4 +1,4 @@
-"""What the reader of a prediction must know, a note each."""
+"""Write notes of caution for the reader of a prediction."""
 
 from __future__ import annotations
 

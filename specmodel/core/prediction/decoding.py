@@ -1,4 +1,4 @@
-"""Plain decoding: how long a token takes without speculation, and what limits it."""
+"""Predict plain decoding: the time of a token without speculation, and its limit."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def decode(
     target, hardware, batch_size, context_length, prompt_length, output_length, lockstep, interval
         As in `specmodel.predict` [request] [token] [token] [token].
     **others
-        How it runs: those of `cost.arguments.RunArguments`.
+        How it runs: the arguments of `cost.arguments.RunArguments`.
 
     Returns
     -------
     Prediction
         Arrays of the shape to which the arguments broadcast: tpot, throughput, largest_share (what
-        takes most of a step), memory_bytes, max_batch_size; with lengths of prompt and output also
-        prefill_time, that of a whole prompt while every other replica prefills one too.
+        needs most of a step), memory_bytes, max_batch_size. With lengths of prompt and output,
+        prefill_time is the time of a whole prompt while every other replica prefills one too.
 
     Examples
     --------
@@ -77,16 +77,16 @@ def decode_deployed(
     interval: bool = False,
     **others: Unpack[DeployedPoints],
 ) -> Prediction:
-    """Predict plain decoding of a deployment as `deploy` gives it, without a drafter.
+    """Predict plain decoding of a deployment without a drafter, as `deploy` returns it.
 
     Parameters
     ----------
     deployment, assumed
-        What runs where, and what was assumed of it, as `deploy` returns them.
+        What runs where, and the assumptions about it, as `deploy` returns them.
     interval
-        Whether 80 % intervals are added.
+        Whether to add 80 % intervals.
     **others
-        Points: those of `cost.arguments.DeployedPoints`.
+        Points: the arguments of `cost.arguments.DeployedPoints`.
     """
     points, notes = plain_points(**others)
     points["draft_length"] = np.zeros(())

@@ -1,4 +1,4 @@
-"""Evaluation of operating points: the times of a step, its tokens, and what follows from them.
+"""Evaluate operating points: the times of a step, its tokens, and derived quantities.
 
 Predictions, intervals, sensitivity, sweeps and long lists of points all come through here.
 """

@@ -1,4 +1,4 @@
-"""How sure a gain is at some points of a prediction: interval of the speedup, and chance."""
+"""Quantify how sure a gain is at some points: interval of the speedup, and chance."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

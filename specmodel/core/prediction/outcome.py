@@ -79,22 +79,22 @@ class Turned(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """What speculation gains at each operating point.
+    """Gains and costs of speculation at each operating point.
 
-    Every column is an attribute, an array of one shape for all, such as `speedup`,
-    `target_efficiency` [-] or `forward_time` [s]; `units` names them.
+    Every column is an attribute, such as `speedup`, `target_efficiency` [-] or `forward_time` [s].
+    All are arrays of one shape, and `units` names them.
 
     Parameters
     ----------
     evaluation, shown
-        What the columns are computed from when they are read, and the columns in their order.
+        Source from which columns are computed when you read them, and the columns in their order.
     assumptions, told
-        What was assumed as it was not given, by argument; the `notes` if these are known.
+        Values that were assumed because you did not give them, by argument. The `notes`, if known.
     intervals
-        Central 80 % intervals by column, where they were asked for.
+        Central 80 % intervals by column, if requested.
     case, turned
-        The question that it answers, if it was asked by names; and from which acceptance drafting
-        pays, where none is known.
+        The question that it answers, if asked by names. If no acceptance is known, the acceptance
+        from which drafting pays.
     """
 
     evaluation: Evaluation
@@ -116,7 +116,7 @@ class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True
         return np.asarray(np.array(words)[values]) if words else values
 
     def value(self, name: str) -> Array:
-        """Return a column by name, as indices into `Column.words` where these are words."""
+        """Return a column by name; a column of words as indices into `Column.words`."""
         known: dict[str, Array] = vars(self).setdefault("_known", {})
         if name not in known:
             found = self._by_name[name].of(self.evaluation)
@@ -125,7 +125,7 @@ class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True
 
     @property
     def values(self) -> dict[str, Array]:
-        """All columns by name, as `value` gives them."""
+        """All columns by name, as `value` returns them."""
         return {name: self.value(name) for name in self._by_name}
 
     @cached_property
@@ -143,31 +143,31 @@ class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True
 
     @property
     def states_errors(self) -> bool:
-        """Whether errors are known of an engine as it runs at these contexts, and its kernels."""
+        """Whether the errors of the engine and its kernels are known at these contexts."""
         return states_errors(self.deployment, self.evaluation.points["context_length"])
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Notes for the reader of the prediction, a sentence each."""
+        """Notes for the reader of the prediction, one sentence each."""
         return tuple(map(str, self.notes))
 
     def view(self, name: str = "", **how: Unpack[ViewSettings]) -> Any:
-        """Return an answer that is a view of it, in all forms: ``print(p.view("peak"))``.
+        """Return a view of the prediction, which prints in all forms: ``print(p.view("peak"))``.
 
         Parameters
         ----------
         name
-            "verdict", "lengths" (of each draft length), "peak" (over batch sizes), "terms" (what
-            takes the gain) or, of `specmodel.decode`, "plain"; by default the verdict.
+            "verdict", "lengths" (each draft length), "peak" (over batch sizes), "terms" (what
+            reduces the gain) or, for `specmodel.decode`, "plain". The default is the verdict.
         **how
-            Settings of the view, those of `ViewSettings`.
+            Settings of the view, as in `ViewSettings`.
         """
         return SHOWN["view"](self, name, **how)
 
     def report(self, *, verbose: bool = False, **how: Unpack[ViewSettings]) -> str:
-        """Return the page that the command prints, with all that it rests on if `verbose`.
+        """Return the page that the command prints, with all its inputs and sources if `verbose`.
 
-        `how` are settings of `view`.
+        `how` passes settings to `view`.
         """
         return str(self.view(**how).report(verbose=verbose))
 
@@ -177,7 +177,7 @@ class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True
         return dict(self.view().facts)
 
     def to_dict(self, **how: Unpack[ViewSettings]) -> dict[str, Any]:
-        """Return what the command's JSON has; `how` are settings of `view`."""
+        """Return the content of the command's JSON; `how` passes settings to `view`."""
         return dict(self.view(**how).to_dict())
 
     def __str__(self) -> str:
@@ -195,7 +195,7 @@ class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True
 
     @property
     def is_brief(self) -> bool:
-        """Whether it prints as a page: not as a table of its first points."""
+        """Whether it prints as a page, not as a table of its first points."""
         return bool(self.case and self.batch_size.size <= _MOST_PRINTED and SHOWN)
 
     def __dir__(self) -> list[str]:
@@ -203,21 +203,21 @@ class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True
 
     @property
     def deployment(self) -> Deployment:
-        """Target, drafter, GPUs and engine that were predicted."""
+        """Target, drafter, GPUs and engine of the prediction."""
         return self.evaluation.deployment
 
     @property
     def times(self) -> StepTimes | BlockedTimes:
-        """Times by pass and component; axes that a time does not depend on stay short."""
+        """Times by pass and component. An axis that does not affect a time stays short."""
         return self.evaluation.times
 
     @property
     def max_draft_length(self) -> int:
-        """Longest draft considered for the best one [token]."""
+        """Longest draft length to consider for the best one [token]."""
         return self.evaluation.max_draft_length
 
     def units(self) -> dict[str, str]:
-        """Return the unit of each column, ends of intervals and chances of a gain included."""
+        """Return the unit of each column, including ends of intervals and chances of a gain."""
         with_ends = self.intervals or {}
         return {
             name: column.unit
@@ -226,7 +226,7 @@ class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True
         }
 
     def columns(self) -> dict[str, Array]:
-        """Return the columns flat, in order; ends of an interval follow their column."""
+        """Return the columns flattened, in order. The ends of an interval follow their column."""
         found: dict[str, Array] = {}
         for name in self._by_name:
             found[name] = np.ravel(getattr(self, name))
@@ -239,7 +239,7 @@ class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True
         return found
 
     def rows(self, most: int | None = None) -> list[Row]:
-        """Return one dict per point, of at most `most` points; None for a value without meaning."""
+        """Return one dict for each of at most `most` points, with None for undefined values."""
         columns: dict[str, list[Any]] = {}
         for name, array in self.columns().items():
             values = array[:most].tolist()
@@ -256,10 +256,10 @@ class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True
         Parameters
         ----------
         width, most
-            Maximum characters of a line; columns without room are named below the table. Maximum
-            points, the first ones, all if None [-].
+            Maximum characters per line; a line below the table names the columns that do not fit.
+            Maximum number of points, from the first on; all if None [-].
         remedy
-            What has the columns without room.
+            Where to find the columns that do not fit.
         """
         return text_table(self.rows(most), self._titled(), width=width, remedy=remedy)
 
@@ -279,9 +279,9 @@ class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True
         return columns
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the points as a tidy table, one row each, columns as in `units`.
+        """Return the points as a tidy table: one row per point, columns as in `units`.
 
-        Counts are integers, unless one of a column has no value or no bound.
+        Counts are integers, unless a column has an undefined or unbounded count.
         """
         import pandas as pd
 

@@ -1,4 +1,4 @@
-"""What a case with speculation gains, point by point, and what was assumed for that."""
+"""Predict what speculation gains, point by point, and the assumptions behind it."""
 
 from __future__ import annotations
 
@@ -58,49 +58,50 @@ def predict(  # noqa: PLR0913 - keyword-only but for the two words
 ) -> Prediction:
     """Predict whether speculation pays, by batch size.
 
-    A model and a GPU are enough: GPUs are then as many as hold it, the drafter is the model's usual
-    one, acceptance what is published of both, the draft length the best of each batch size. Where
-    no acceptance is known, the question is turned round: `Prediction.turned` has from which it
-    pays, and speedups are those with the median of published heads.
+    A model and a GPU are enough. By default, as few GPUs as hold the model run its usual drafter,
+    with the published acceptance of both and the best draft length for each batch size. If no
+    acceptance is known, `Prediction.turned` has the acceptance from which drafting pays. Speedups
+    then assume the median of published heads.
 
-    With n-gram look-up, tokens per step and step efficiency are means over all steps, given and
-    returned; rates and the accepted fraction are about the tokens drafted.
+    With n-gram look-up, tokens per step and step efficiency are means over all steps, as arguments
+    and as results. Rates and the accepted fraction describe drafted tokens.
 
     Parameters
     ----------
     target, hardware
-        Model and GPU: records, names that ship with the package or their beginnings, or paths;
-        ``8xh200`` is eight of them.
+        Model and GPU: records, shipped names or their beginnings, or paths. ``8xh200`` means eight
+        GPUs.
     drafter
-        What drafts: a record, a name or a path; "none" for nothing.
+        The drafter: a record, a name or a path; "none" for no drafter.
     acceptance
-        Acceptance rate [-], or an `Acceptance` in another form, broadcasting; "preset" for what is
-        published of the target with this drafter, a name as `load_acceptance` takes it, or
-        "typical", "typical-low" or "typical-high" for what published heads of the kind reach. Forms
-        may be given by their own names instead, such as `tokens_per_step`.
+        Acceptance rate [-], or an `Acceptance` in another form, broadcasting. "preset" means the
+        published acceptance of the target with this drafter; `load_acceptance` lists other names.
+        "typical", "typical-low" and "typical-high" mean what published heads of the kind reach. You
+        can pass other forms by name instead, such as `tokens_per_step`.
     draft_length, batch_size
         Tokens drafted per sequence and step, 0 for none, and sequences decoded together,
         broadcasting; 1, 2, 4 to 256 sequences by default [token] [request].
     context_length
         KV entries of each sequence before the step, broadcasting; 1,024 by default [token].
     prompt_length, output_length
-        Tokens of a prompt and tokens that each request makes, where steps carry the prefill of
-        other requests (`cost.prefill.carried_prefill`); none is carried by default [token].
+        Tokens of a prompt and tokens that each request generates. Steps then include the prefill of
+        other requests (`cost.prefill.carried_prefill`); by default they include none [token].
     lockstep
-        Whether these are sent together, and again when all have ended, as by benchmarks whose
-        lengths are equal: each then meets at most half of the others' prompts.
+        Whether a client sends all requests together, and again when all have ended, as benchmarks
+        with equal lengths do. Each request then meets at most half of the others' prompts.
     verify_tokens
-        Tokens of each sequence in the verify pass, `draft_length` + 1 unless it is a tree [token].
+        Tokens of each sequence in the verify pass, `draft_length` + 1 except for trees [token].
     max_draft_length, interval, gpu_hour_price
-        Longest draft considered [token]; whether columns have central 80 % intervals, by a Monte
-        Carlo with a fixed seed; price of a GPU for an hour, for the cost of tokens.
+        Longest draft length to consider [token]. Whether columns have central 80 % intervals, from
+        a Monte Carlo with a fixed seed. Price of a GPU for an hour, for the cost of tokens.
     **others
-        How it runs, and acceptance in other forms: those of `cost.arguments.AskedArguments`.
+        How it runs, and acceptance in other forms: the arguments of
+        `cost.arguments.AskedArguments`.
 
     Returns
     -------
     Prediction
-        Arrays of the shape to which the arguments broadcast; printed, what the command prints.
+        Arrays of the shape to which the arguments broadcast. It prints as the command's answer.
 
     Examples
     --------
@@ -251,23 +252,22 @@ def predict_deployed(
     interval: bool = False,
     **others: Unpack[DeployedPoints],
 ) -> Prediction:
-    """Predict for a deployment as `deploy` gives it, at given draft lengths.
+    """Predict a deployment, as `deploy` returns it, at given draft lengths.
 
     Parameters
     ----------
     deployment, assumed
-        What runs where, and what was assumed of it, as `deploy` returns them.
+        What runs where, and the assumptions about it, as `deploy` returns them.
     draft_length, verify_tokens
-        Tokens drafted in each step, 0 for none, and tokens verified, by default all these and one
-        more [token].
+        Tokens drafted in each step, 0 for none, and tokens verified, by default one more [token].
     acceptance
         An `Acceptance`, or the acceptance rate [-].
     max_draft_length
-        Longest draft considered, by default that of the search for a best one [token].
+        Longest draft length to consider, by default that of the search for the best one [token].
     interval
-        Whether 80 % intervals are added.
+        Whether to add 80 % intervals.
     **others
-        Other points: those of `cost.arguments.DeployedPoints`.
+        Other points: the arguments of `cost.arguments.DeployedPoints`.
     """
     points, told = plain_points(**others)
     assumed = {**assumed, **told}

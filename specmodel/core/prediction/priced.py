@@ -1,4 +1,4 @@
-"""What tokens cost, beside the throughput of a prediction."""
+"""Add the cost of tokens to the throughput of a prediction."""
 
 from msgspec.structs import replace
 

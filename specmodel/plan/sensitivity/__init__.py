@@ -1,7 +1,7 @@
-"""How much speedup and target efficiency at one operating point depend on every input.
+"""Analyse how speedup and target efficiency at one operating point depend on every input.
 
-Three analyses: `elasticities`, the effect of a small change; `tornado`, that of the range of each
-input by itself; `sobol`, the share of the variance that each decides when all vary at once.
+There are three analyses: `elasticities`, the effect of a small change; `tornado`, the effect of
+each input's range by itself; and `sobol`, each input's share of the variance when all vary at once.
 
 >>> from specmodel import deploy
 >>> deployment, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")

@@ -1,4 +1,4 @@
-"""What one operating point depends on: elasticities, tornado, Sobol' indices, and all three."""
+"""Analyse what one operating point depends on: elasticities, tornado, Sobol' indices."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ about 1e-16 / step, and of curvature, about the square of the step, are equally 
 
 
 class Sensitivity(Viewed, Struct, frozen=True, kw_only=True, eq=False):
-    """Three analyses of one operating point, and what they rest on.
+    """Three analyses of one operating point, and their inputs.
 
     Parameters
     ----------
     deployment, assumptions, point
-        What runs where, what was assumed of it, and the point.
+        What runs where, the assumptions about it, and the point.
     outcome, ranges
-        The prediction there [-], and what is uncertain.
+        The prediction at the point [-], and the ranges of uncertain inputs.
     elasticities, swings, indices
         The tables of `elasticities`, `tornado` and `sobol`.
     samples, fits, warnings
-        Of the variance analysis [-]; whether the point fits in memory, and what must be known.
+        Samples of the variance analysis [-]; whether the point fits in memory; warnings.
     """
 
     room = "sensitivities"
@@ -98,7 +98,7 @@ class Sensitivity(Viewed, Struct, frozen=True, kw_only=True, eq=False):
 
 
 def sensitivity_facts(found: Sensitivity) -> dict[str, Fact]:
-    """Return the outcome, where, and the inputs that move and decide most of the speedup.
+    """Return the outcome, its deployment, and the inputs with most effect on the speedup.
 
     Parameters
     ----------
@@ -145,18 +145,18 @@ def analyse(
     seed: int = 0,
     **arguments: Unpack[PointArguments],
 ) -> Sensitivity:
-    """Return the inputs on which the speedup of one point depends most, as the command does.
+    """Return the inputs on which the speedup of one point depends most.
 
     Parameters
     ----------
     target, hardware
         Model and GPU, as in `specmodel.predict`.
     ranges
-        As `given` in `analyse_case` [-].
+        Ranges of inputs, like `given` of `analyse_case` [-].
     batch_size
         Sequences decoded together [request].
     samples, seed
-        Of the variance analysis, a power of two [-]; what decides all that is drawn [-].
+        Samples of the variance analysis, a power of two [-]; seed of all random draws [-].
     **arguments
         Those of `PointArguments`.
 
@@ -178,10 +178,10 @@ def analyse_case(
     Parameters
     ----------
     case
-        One point; its draft length is the best there where none is given.
+        One point, with the best draft length if none is given.
     given
-        Both ends of what is known of inputs by name, in the units of each; others are as
-        `uncertain_ranges` has them [-].
+        Both ends of inputs' ranges, by name, in the unit of each. Other inputs have the ranges of
+        `uncertain_ranges` [-].
     samples, seed
         As in `analyse` [-].
     """
@@ -226,12 +226,12 @@ def analyse_case(
 
 
 def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
-    """Return by how many per cent the outcome rises if an input rises by one per cent.
+    """Return the per cent by which the outcome rises if an input rises by one per cent.
 
-    ``d ln(output) / d ln(input)`` by central differences, one-sided where the value is at a bound
-    of the input, or where more requests or tokens would end CUDA graphs, a jump. Draft length
-    counts as continuous: at a whole length, where the slope jumps, it is the mean of the slopes on
-    both sides, at 1 the one above.
+    This is ``d ln(output) / d ln(input)`` by central differences. They are one-sided at a bound of
+    the input, and where more requests or tokens would exceed CUDA graphs, a jump. Draft length
+    counts as continuous. At a whole length, where the slope jumps, the result is the mean of both
+    slopes, and at 1 the slope above.
 
     Parameters
     ----------
@@ -262,20 +262,20 @@ def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
 
 
 def tornado(deployment: Deployment, point: OperatingPoint, ranges: Ranges) -> pd.DataFrame:
-    """Return the outcome at both ends of the range of each input, one at a time.
+    """Return the outcome at both ends of each input's range, one input at a time.
 
     Parameters
     ----------
     deployment, point, ranges
-        What runs where, the operating point, where the other inputs stay, and ranges by name, as
-        `uncertain_ranges` gives them.
+        What runs where; the operating point, at which other inputs stay; and ranges by name, as
+        `uncertain_ranges` returns them.
 
     Returns
     -------
     DataFrame
         A row for each input, the largest swing of the speedup first, with columns input, value,
         unit, low, high, source and, for each of `OUTPUTS`, ``<output>_at_low``,
-        ``<output>_at_high`` and ``<output>_nominal``, where no input is moved.
+        ``<output>_at_high`` and ``<output>_nominal``, without any input moved.
     """
     items = _inputs_of(deployment, point, ranges)
     ends = [span.ends for span in ranges.values()]
@@ -298,15 +298,15 @@ def sobol(
     generator: np.random.Generator,
     outputs: Sequence[str] = OUTPUTS,
 ) -> pd.DataFrame:
-    """Return which share of the variance of the outcome each uncertain input decides.
+    """Return the share of the outcome's variance that each uncertain input explains.
 
     Parameters
     ----------
     deployment, point, ranges, generator
-        As for `tornado`, inputs varying independently, and the source of the draws.
+        As for `tornado`, with inputs that vary independently, and the generator of the draws.
     samples, outputs
-        A power of two: ``samples * (inputs + 2)`` points are computed [-]; those of `OUTPUTS` asked
-        for, each of which must vary over the ranges.
+        A power of two, for ``samples * (inputs + 2)`` points [-]. Some of `OUTPUTS`, which all must
+        vary over the ranges.
 
     Returns
     -------
@@ -337,7 +337,7 @@ def sobol(
 
 
 def varying_outputs(swings: pd.DataFrame) -> list[str]:
-    """Return those of `OUTPUTS` that some row of a `tornado` moves.
+    """Return those of `OUTPUTS` that at least one row of a `tornado` moves.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Sobol' indices of any vectorised function, with bootstrap confidence intervals."""
+"""Estimate Sobol' indices of any vectorised function, with bootstrap confidence intervals."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,9 +29,9 @@ class SobolIndices(Struct, frozen=True, eq=False):
     Parameters
     ----------
     first_order, first_order_low, first_order_high
-        Share of the variance of an output that an input decides by itself [-].
+        Share of an output's variance that an input explains by itself [-].
     total, total_low, total_high
-        Share that it decides by itself and together with other inputs [-].
+        Share that it explains by itself and together with other inputs [-].
     """
 
     first_order: FloatArray
@@ -52,19 +52,19 @@ def sobol_indices(
 ) -> SobolIndices:
     """Return first-order and total Sobol' indices of a function of independent inputs.
 
-    With two independent sample matrices A and B, and A_i that is A with the column of input i taken
-    from B, the estimators are (b) and (f) of Table 2 in Saltelli et al. [1]_, the latter due to
-    Jansen, both over the variance of f::
+    A and B are independent sample matrices, and A_i is A with the column of input i from B. The
+    estimators are (b) and (f) of Table 2 in Saltelli et al. [1]_, the latter due to Jansen, both
+    over the variance of f::
 
         first order  mean f(B) (f(A_i) - f(A))      total  mean (f(A) - f(A_i))^2 / 2
 
-    Values are centred first, which makes the first scatter less. Draws and estimates are those of
-    ``scipy.stats.sobol_indices``, whose bootstrap draws from NumPy's global state, takes a time
-    that grows with the square of the samples, and gives no interval for an input without effect;
-    here rows are resampled by weight, of more than 256 rows batches drawn at random. As a
-    Sobol' sequence covers space more evenly than independent points, intervals are too wide: of 100
-    intervals of each index of Ishigami's function and of a product of four, at least 97 held with
-    256 samples, and at least 99 with 1024 and 4096.
+    Values are centred first, so that the first-order index scatters less. Draws and estimates are
+    those of ``scipy.stats.sobol_indices``. Its bootstrap uses NumPy's global state, needs a time
+    that grows with the square of the samples, and gives no interval for an input without effect.
+    Here rows are resampled by weight; with more than 256 rows, in random batches. A Sobol' sequence
+    covers space more evenly than independent points, so that intervals are too wide. Of 100
+    intervals of each index of Ishigami's function and of a product of four, at least 97 covered the
+    truth with 256 samples, and at least 99 with 1024 and 4096.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The continuous inputs of a deployment at one point, and what comes out for arrays of any."""
+"""List the continuous inputs of a deployment at one point, and evaluate arrays of them."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -59,9 +59,9 @@ class OperatingPoint(Struct, frozen=True, kw_only=True, eq=False):
                 raise InputError(name, value.tolist(), "a single number, not a list")
 
     def acceptance_where_proposed(self, deployment: Deployment) -> Acceptance:
-        """Return the acceptance rate of drafted tokens; by position, that of as many tokens.
+        """Return the acceptance rate of drafted tokens; by position, that of equally many tokens.
 
-        The drafter of the deployment says at which share of the steps it proposes.
+        The deployment's drafter has the share of steps with a proposal.
         """
         acceptance = self.acceptance
         if not isinstance(acceptance, Acceptance):
@@ -84,9 +84,9 @@ class Input(Struct, frozen=True):
     Parameters
     ----------
     name, value, unit
-        Dotted name, as in profiles; value at the operating point, in one of the SI units [-].
+        Dotted name, as in profiles; value at the operating point, in an SI unit [-].
     minimum, maximum
-        Closed bounds; a minimum of None is an open one at 0 [-].
+        Closed bounds; a minimum of None is an open bound at 0 [-].
     """
 
     name: str
@@ -96,22 +96,22 @@ class Input(Struct, frozen=True):
     maximum: float = np.inf
 
     def check(self, values: Numeric, argument: str | None = None) -> FloatArray:
-        """Return values as an array, checked; an error names `argument`, else the input."""
+        """Return checked values as an array. An error names `argument`, or else the input."""
         low = -np.inf if self.minimum is None else self.minimum
         above = 0.0 if self.minimum is None else -np.inf
         return check(argument or self.name, values, minimum=low, maximum=self.maximum, above=above)
 
 
 def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Input]:
-    """Return every continuous input, by name, that the outcome at a point may depend on.
+    """Return every continuous input, by name, that may affect the outcome at a point.
 
-    Inputs of the point come first (acceptance by position as the rate that gives as many tokens),
-    then those of hardware, engine and kernels, then errors: factors around 1.
-    ``kernels.<kind>.error`` is one on the time of kernels of that kind in both passes of the target
-    (under a fitted engine, whose errors are of whole steps, in draft passes too), ``verify_error``
-    one on the verify pass over the decode step, ``draft_error`` one on draft passes, and
-    ``engine.error`` one on the time of a step under a fitted engine. The data sheet's kernels have
-    no inputs but these factors.
+    Inputs of the point come first, with acceptance by position as the rate of equally many tokens.
+    Inputs of hardware, engine and kernels follow, and then errors, which are factors around 1.
+    ``kernels.<kind>.error`` multiplies the time of a kind's kernels in both passes of the target.
+    Under a fitted engine, whose errors describe whole steps, it does so in draft passes too.
+    ``verify_error`` multiplies the verify pass relative to the decode step, ``draft_error`` draft
+    passes, and ``engine.error`` the time of a step under a fitted engine. The data sheet's kernels
+    have only these factors as inputs.
 
     Parameters
     ----------
@@ -214,23 +214,23 @@ def evaluate(
     values: Mapping[str, Numeric],
     inputs: dict[str, Input] | None = None,
 ) -> dict[str, FloatArray]:
-    """Return speedup and target efficiency, at most 1, with some inputs changed.
+    """Return speedup and target efficiency (at most 1) with some inputs changed.
 
-    Batch size, draft and context length are real-valued here: between whole draft lengths the
+    Batch size, draft and context length are real numbers here. Between whole draft lengths, the
     expected union of experts is interpolated.
 
     Errors are factors on the times of kernels of a kind. A plain and a verify pass take ``error /
     sqrt(verify_error)`` and ``error * sqrt(verify_error)``: a common error and a difference, which
-    are independent, as Sobol' indices require (see `calibrated_ranges`). Where the engine was not
-    fitted, ``deployment.error`` multiplies the time of GPUs in all passes, and not host time.
+    are independent, as Sobol' indices require (see `calibrated_ranges`). If the engine was not
+    fitted, ``deployment.error`` multiplies the GPU time of all passes, but not host time.
 
     Parameters
     ----------
     deployment, point
-        What runs where, and the operating point; inputs that are not changed keep its values.
+        What runs where, and the operating point, whose values other inputs keep.
     values, inputs
-        New values by name of `list_inputs`: one number, or a list of one length for all [-]; what
-        `list_inputs` gives, where it is known.
+        New values by name of `list_inputs`: numbers, or lists of one length [-]. The result of
+        `list_inputs`, if you have it.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Ranges of inputs: as given, of published models, and from the covariance of the calibration."""
+"""Find ranges of inputs: given, from published models, and from the fits' covariance."""
 
 import math
 from collections.abc import Mapping
@@ -24,14 +24,14 @@ _KNOWN = 1e-6
 
 
 class Range(Struct, frozen=True, kw_only=True):
-    """What is known of an input: two ends, and the law of the values between and beyond them.
+    """Uncertainty of an input: two ends, and the law of the values between and beyond them.
 
     Parameters
     ----------
     low, high, minimum, maximum
-        Ends of a uniform law, or of the central 80 % of another one; bounds of quantiles [-].
+        Ends of a uniform law, or of the central 80 % of another law; bounds of quantiles [-].
     law, source
-        Law of the value, and where it is known from.
+        Law of the value, and its source.
     """
 
     low: float
@@ -68,22 +68,22 @@ def uncertain_ranges(
     point: OperatingPoint,
     given: Mapping[str, tuple[float, float]] | None = None,
 ) -> dict[str, Range]:
-    """Return the ranges of uncertain inputs, by name: as given, published, and calibrated.
+    """Return the ranges of uncertain inputs, by name: given, published and calibrated ones.
 
-    Acceptance is normal, as far as it differs between the tasks that one head is given. So is the
-    routing correlation where it is assumed (`assumed_routing`); the spread of popularity is then
-    uniform between those of published models.
+    Acceptance is normal, with the spread between tasks of one head. An assumed routing correlation
+    is normal too (`assumed_routing`). The spread of popularity is then uniform over that of
+    published models.
 
-    Errors of kernels are lognormal, overheads of an engine normal and not negative, as for the
-    intervals of a prediction: ends are of the central 80 %. Parameters of kernels have no range
-    unless one is given: their uncertainty is in the errors, measured on shapes left out of the fit.
-    Overheads are taken as independent, at the marginal variances of the fit. In truth they
-    correlate, mostly so that their effects cancel: the outcome varies somewhat less than this says.
+    As in the intervals of a prediction, errors of kernels are lognormal, and overheads of an engine
+    normal and not negative. Ends are those of the central 80 %. Parameters of kernels have no range
+    unless you give one: their uncertainty is in the errors, measured on shapes left out of the fit.
+    Overheads are treated as independent, with the marginal variances of the fit. In fact they
+    correlate, mostly so that their effects cancel, and the outcome varies somewhat less.
 
     Parameters
     ----------
     deployment, point, given
-        What runs where, the operating point, and low and high end of uniform laws, by name of
+        What runs where, and the operating point. Low and high ends of uniform laws, by name of
         `list_inputs`, which replace other ranges [-].
     """
     known = list_inputs(deployment, point)
@@ -128,20 +128,21 @@ def _of_routing(deployment: Deployment) -> dict[str, Range]:
 
 
 def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str, Range]:
-    """Return the ranges, by name of the input, that the fits of kernels and engine give, if any.
+    """Return the ranges of inputs, by name, from the fits of kernels and engine, if any.
 
     The errors of kernels are those of the intervals of a prediction, written as independent
     factors. In the plain and in the verify pass, a kind has errors with logarithms e and e'. Both
     are a term of standard deviation c, common to a shape, plus one of r of the pass itself, and
     these two correlate by ρ (`likeness_of_passes`). The mean m of e and e' and their difference d =
     e' - e have covariance ``(Var e' - Var e) / 2 = 0`` and, being normal, are independent, with
-    variances ``c^2 + r^2 (1 + ρ) / 2`` and ``2 r^2 (1 - ρ)``. So m is the input error, d the input
-    verify_error, and the passes take m - d/2 and m + d/2.
+    variances ``c^2 + r^2 (1 + ρ) / 2`` and ``2 r^2 (1 - ρ)``. So m is the input error, d is the
+    input verify_error, and the passes have m - d/2 and m + d/2.
 
     Parameters
     ----------
     deployment, point
-        What runs where, and the operating point: errors of passes correlate by their tokens.
+        What runs where, and the operating point, whose tokens decide how errors of passes
+        correlate.
     """
     known = list_inputs(deployment, point)
     spreads = _error_spreads(deployment, point).items()

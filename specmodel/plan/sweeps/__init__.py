@@ -1,4 +1,4 @@
-"""Sweeps over lists of any parameter, as a tidy table or written while they are computed."""
+"""Sweep over lists of any parameter, into a tidy table or into files while computing."""
 
 from typing import TYPE_CHECKING
 

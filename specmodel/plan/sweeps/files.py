@@ -1,9 +1,9 @@
-"""Sweeps in memory, as text, and written: a folder of parts, or one file joined of them.
+"""Compute sweeps in memory, as text, or in files: a folder of parts, or one joined file.
 
-Each part is written whole or not at all, and those that are there are skipped, so that a sweep that
-was killed goes on by the same call. Those of a CSV stand beside it, in ``NAME.csv.parts/``, until
-all are there and joined. Those of one Parquet file are its row groups, which are not kept: joining
-files would encode them once more, which takes three times as long.
+Each part is written completely or not at all, and existing parts are skipped. The same call then
+resumes an interrupted sweep. Parts of a CSV are next to it, in ``NAME.csv.parts/``, until all are
+finished and joined. Parts of a single Parquet file are its row groups, which are not kept: joining
+files would encode them again, which needs three times as long.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def sweep(
     axes, columns, interval, skip_impossible, gpu_hour_price
         As for `plan_sweep` [-].
     workers, client
-        Threads, one for each core by default [-]; or in their place a Dask client, or the address
-        of a scheduler.
+        Threads, by default one for each core [-]; or a Dask client, or the address of a scheduler,
+        to use instead.
 
     Returns
     -------
     pandas.DataFrame
-        A row a point, in the order of `Plan`; `attrs["skipped"]` says what was left out.
+        A row for each point, in the order of `Plan`. `attrs["skipped"]` lists skipped combinations.
 
     Examples
     --------
@@ -92,12 +92,12 @@ def sweep(
 def csv_chunks(
     plan: Plan, *, workers: int | None = None, client: Client | str | None = None
 ) -> Iterator[str]:
-    """Yield a sweep as CSV text while it is computed, a part at a time.
+    """Compute a sweep and yield it as CSV text, part by part.
 
     Parameters
     ----------
     plan, workers, client
-        The sweep; where it is computed, as for `sweep` [-].
+        The sweep, and where to compute it, as for `sweep` [-].
     """
     parts = results(plan.parts(), csv_bytes, workers, client)
     return (content.decode() for _, content in parts)
@@ -112,27 +112,28 @@ def sweep_to_file(
     client: Client | str | None = None,
     progress: Callable[[int], object] = lambda done: None,
 ) -> int:
-    """Compute a sweep of any size and write it while it is computed, in float32.
+    """Compute a sweep of any size and write it in float32 while computing.
 
-    However it ends, the parts of a CSV or a folder that were written are whole and stay, and the
-    same sweep goes on from them. One Parquet file is written at one go: take a folder for a sweep
-    of hours.
+    If a sweep is interrupted, the written parts of a CSV or a folder are complete, and the same
+    sweep resumes after them. A single Parquet file is written in one piece. For a sweep of hours,
+    use a folder.
 
     Parameters
     ----------
     plan, output, overwrite
-        The sweep; NAME.csv or NAME.parquet for one file, NAME/ for a folder of Parquet parts;
-        whether an older file may be replaced, that to which a link leads, and parts of another
-        sweep, in a folder that holds nothing but parts.
+        The sweep. NAME.csv or NAME.parquet for one file, NAME/ for a folder of Parquet parts.
+        Whether to replace an older file (through a link, its target), or another sweep's parts in a
+        folder that contains only parts.
     workers, client
         As for `sweep` [-].
     progress
-        Called with the number of points that were there, and then of each part that is done [-].
+        Called with the number of points already there, and then with that of each finished part
+        [-].
 
     Returns
     -------
     int
-        Points that were there already [-].
+        Number of points already there [-].
     """
     is_folder, path = str(output).endswith(("/", os.sep)), Path(output)
     kind = "/" if is_folder else path.suffix

@@ -1,4 +1,4 @@
-"""What a sweep is given: lists by the name of a parameter; cases, labels and columns of rows."""
+"""Read a sweep's parameters: lists by name; cases, labels and columns of rows."""
 
 import itertools
 import math

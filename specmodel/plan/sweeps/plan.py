@@ -1,4 +1,4 @@
-"""What a sweep computes: every combination of lists, cut into parts of a bounded size."""
+"""Plan a sweep: every combination of lists, split into parts of limited size."""
 
 import itertools
 import math
@@ -81,22 +81,22 @@ class Part(Struct, frozen=True, eq=False):
 
 
 class Plan(Struct, frozen=True, eq=False, dict=True):
-    """A sweep that was checked and not yet computed.
+    """A sweep that is checked but not yet computed.
 
     Parameters
     ----------
     deployments, skipped
-        Labels and deployment for each combination of the parameters that say what runs where; the
-        combinations that are impossible, and why, one line each.
+        Labels and deployment for each combination of the parameters of deployments. The impossible
+        combinations with the reason, one line each.
     axes, acceptance
-        Axes of the grid that each deployment is computed on, outermost first: whole numbers, and
-        last the rates of `acceptance`, or what they are solved from, unless it is one for all
-        points [-]. Without a draft length each point takes its best one.
+        Axes of each deployment's grid, outermost first: whole numbers, and last the rates of
+        `acceptance` or the values to solve them from, unless all points share one [-]. Without a
+        draft length, each point has its best one.
     settings, columns
-        Arguments of `predict` that are the same for all points; columns beside the labels.
+        Arguments of `predict` that all points share; columns in addition to the labels.
     defaults, identity
-        What is taken for parameters that were not given, by their names; a text that no other
-        sweep has, nor this one of another version of the package.
+        Values of parameters that were not given, by name. A text unique to this sweep and this
+        version of the package.
     """
 
     deployments: tuple[tuple[dict[str, Any], Deployment], ...]
@@ -114,7 +114,7 @@ class Plan(Struct, frozen=True, eq=False, dict=True):
         return len(self.deployments) * math.prod(axis.size for axis in self.axes.values())
 
     def parts(self) -> Iterator[Part]:
-        """Give the pieces in the order of the rows."""
+        """Yield the pieces in the order of the rows."""
         most = PART if "draft_length" in self.axes else max(1, PART // _LENGTHS_AT_ONCE)
         most = MOST_WITH_INTERVAL if self.settings["interval"] else most
         every, cuts = [labels for labels, _ in self.deployments], list[list[Any]]()
@@ -150,29 +150,28 @@ def plan_sweep(
     Parameters
     ----------
     axes
-        One value or a list of values for each parameter: those of `predict`, draft_length left out
-        for the best of each point, acceptance as one of acceptance_rate, tokens_per_step,
+        One value or a list of values for each parameter: those of `predict`, without draft_length
+        for the best of each point, with acceptance as one of acceptance_rate, tokens_per_step,
         step_efficiency, accepted_fraction, acceptance_by_context (with measured_draft_length) and
-        acceptance_by_position;
-        proposal_rate, lookup_time, popularity_exponent; and, with a dot, fields of hardware,
-        engine, target and drafter, such as hardware.memory.peak_bytes_per_s. Of one model the
-        drafter is by default its usual one, and acceptance what is published of the two; GPUs are
-        the fewest that hold a combination unless they are counted (``2xh100``) or have degrees.
+        acceptance_by_position; proposal_rate, lookup_time, popularity_exponent; and, with a dot,
+        fields of hardware, engine, target and drafter, such as hardware.memory.peak_bytes_per_s.
+        For one model, the default is its usual drafter with their published acceptance. The number
+        of GPUs is the smallest that fits, unless you give it (``2xh100``) or degrees.
     columns
-        Columns wanted beside those of the parameters, which always come: `DEFAULT_COLUMNS` by
-        default, "all" for every one.
+        Columns in addition to those of the parameters: `DEFAULT_COLUMNS` by default, "all" for
+        every column.
     interval, skip_impossible
-        Whether to add central 80 % intervals, at some 10,000 points a second; whether to leave out
-        impossible combinations, such as a dtype on a GPU without a peak for it, instead of refusing
-        the sweep.
+        Whether to add central 80 % intervals, at some 10,000 points per second. Whether to skip
+        impossible combinations, such as a dtype on a GPU without a peak for it, instead of raising
+        an error.
     gpu_hour_price
-        Price of a GPU for an hour, for a column of what a million tokens of output cost [-].
+        Price of a GPU for an hour, for a column with the cost of a million output tokens [-].
 
     Returns
     -------
     Plan
-        Rows run over the parameters of deployments in the order given, the first slowest, then
-        over lengths of prompts and outputs, context length, batch size, draft length, verify
+        The sweep. Rows vary the parameters of deployments in the given order, the first slowest,
+        then lengths of prompts and outputs, context length, batch size, draft length, verify
         tokens, acceptance.
 
     Examples

@@ -1,4 +1,4 @@
-"""Where pieces of work are computed: threads or processes of this machine, or a Dask cluster."""
+"""Run pieces of work in threads or processes of this machine, or on a Dask cluster."""
 
 from __future__ import annotations
 

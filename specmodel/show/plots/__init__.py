@@ -1,7 +1,7 @@
-"""Figures that take a table and where to draw it, ``ax``, which they return; nothing is computed.
+"""Draw figures of a table on an axis, ``ax``, which they return; they compute nothing.
 
-Where a table cannot be drawn, an InputError names what it lacks or has too much of.
-`figures.save_figure` draws any of them, by its name in `KINDS`, into a file.
+If a table cannot be drawn, an InputError says what is missing, or what is too much.
+`figures.save_figure` draws any figure into a file, by its name in `KINDS`.
 """
 
 from typing import TYPE_CHECKING

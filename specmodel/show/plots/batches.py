@@ -1,4 +1,4 @@
-"""Figures over the batch size: a line for each value of what else varies."""
+"""Draw figures over the batch size, with a line for each value of other inputs."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ def speedup(table: Table, ax: Axes, *, marks: bool = True, measured: Table | Non
     Parameters
     ----------
     table, ax
-        Columns batch_size and speedup; a band between speedup_low and speedup_high, if given, is
-        drawn of each line, and what does not fit in memory by max_batch_size or fits is pale. At
-        most six lines, told apart by draft_length, context_length or other inputs such as target;
-        best draft lengths, one for each batch size, make one line. The line breaks beyond a row's
+        Columns batch_size and speedup. Each line has a band between speedup_low and speedup_high,
+        if given, and is pale where max_batch_size or fits says that it does not fit in memory. At
+        most six lines differ in draft_length, context_length or other inputs such as target. Best
+        draft lengths, one for each batch size, make one line. The line breaks beyond a row's
         max_graph_batch_size, and a ratio beyond max_graph_batch_size_plain.
     marks
-        Whether a dotted line stands where CUDA graphs end, and numbers below a single line where
-        best draft lengths change.
+        Whether to draw a dotted line where CUDA graphs end, and numbers below a single line where
+        the best draft length changes.
     measured
-        What was measured, drawn as crosses: columns batch_size and speedup, and those that tell
-        lines apart where a cross belongs to one. A batch size that is missing gives a tick on the
-        left of the axes.
+        Measurements to draw as crosses: columns batch_size and speedup, and the columns that
+        distinguish lines if a cross belongs to one. A missing batch size gives a tick to
+        the left of the axes.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Figures of lines and points: over tokens, rates, time and iterations, and beside measurements."""
+"""Draw lines and points over tokens, rates, time, iterations and measurements."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _LOADS = {"request_rate": "rate of requests (requests/s)", "users": "users (requ
 
 
 def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw the experts that tokens of one sequence activate over those of independent routing.
+    """Draw the experts that a sequence's tokens activate, relative to independent routing.
 
     Parameters
     ----------
     table, ax
-        As `unions.measured_unions` returns it: model, num_experts, experts_per_token, tokens,
-        measured, law and independent; at most six models. A law that was fitted to a single
-        measured point is not drawn.
+        Table of `unions.measured_unions`: model, num_experts, experts_per_token, tokens, measured,
+        law and independent; at most six models. A law fitted to a single measured point is not
+        drawn.
     """
     numbers = ("num_experts", "experts_per_token", "tokens", "measured", "law", "independent")
     rows = tables.checked(table, numbers, ("model",), may_lack=("measured",))
@@ -71,9 +71,9 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
     Parameters
     ----------
     table, ax
-        Columns batch_size, draft_length, measured, predicted and spread, the standard deviation
-        of repeats; of one target and context. Where there is a column quantity, its rows of
-        target_efficiency. At most six draft lengths.
+        Columns batch_size, draft_length, measured, predicted and spread, the standard deviation of
+        repeats, for one target and context and at most six draft lengths. If there is a column
+        quantity, only its rows of target_efficiency count.
     """
     if "quantity" in table:
         table = table[table["quantity"] == "target_efficiency"]
@@ -90,8 +90,7 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
     Parameters
     ----------
     table, ax
-        Columns component, latency and predicted, in seconds, as `validation.predict_measured`
-        gives.
+        Columns component, latency and predicted, in seconds, as in `validation.predict_measured`.
     """
     rows = tables.checked(table, ("latency", "predicted"), ("component",))
     tables.need_positive(rows, "latency", "predicted")
@@ -116,15 +115,15 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
-    """Draw draft length and phase over the iterations of a request, and below them utility.
+    """Draw draft length and phase over the iterations of a request, and utility below them.
 
     Parameters
     ----------
     table
-        Columns draft_length, emitted_tokens, phase, utility (the policy's own, of its last trial)
-        and window_utility; of one request, in order.
+        Columns draft_length, emitted_tokens, phase, utility (the policy's own, from its last trial)
+        and window_utility, for one request, in order.
     axes
-        Two, that share the horizontal axis.
+        Two axes that share the horizontal axis.
     """
     unknown = ("utility", "window_utility")
     table = tables.checked(table, ("draft_length", "emitted_tokens", *unknown), ("phase",), unknown)
@@ -154,14 +153,14 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
 
 
 def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw tokens a second by GPU over those by user, plain and with speculation as two fronts.
+    """Draw tokens per second and GPU over those per user, as fronts with and without speculation.
 
     Parameters
     ----------
     table, ax
         Columns batch_size, tpot, throughput_per_gpu or else throughput, and tpot_plain or else
-        forward_time; a line stands at tpot_target, if given. Points are those that fit in memory,
-        of all alternatives together; a front joins those that no other outdoes in both.
+        forward_time. A line marks tpot_target, if given. Points fit in memory and include all
+        alternatives. A front joins points that no other point exceeds in both.
     """
     from matplotlib.collections import LineCollection
 
@@ -220,16 +219,16 @@ def load_panels(table: pd.DataFrame) -> int:
 
 
 def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
-    """Draw TPOT, TTFT and, if there are targets, the share within them over the rate by policy.
+    """Draw TPOT, TTFT and, with targets, the share within them, over the rate and by policy.
 
     Parameters
     ----------
     table
-        As `specmodel load --csv` prints it: policy, request_rate or users, tpot_p90, ttft_p90
-        and goodput, which is missing where there was no target; at most six policies. Lines stand
-        at tpot_target and ttft_target where there are such columns.
+        Table of `specmodel load --csv`: policy, request_rate or users, tpot_p90, ttft_p90 and
+        goodput, which is missing without a target; at most six policies. Lines mark tpot_target and
+        ttft_target, if there are such columns.
     axes
-        As many as `load_panels` says, that share the horizontal axis.
+        As many axes as `load_panels` says, which share the horizontal axis.
     """
     x = next((n for n in _LOADS if n in table and table[n].notna().any()), "request_rate")
     rows = tables.checked(table, (x, *_MET), ("policy",), may_lack=["goodput"])
@@ -282,16 +281,16 @@ def _carried(rows: pd.DataFrame) -> pd.Series[bool]:
 
 
 def drain(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
-    """Draw the share of time at each number of running requests, and how they become fewer.
+    """Draw the share of time at each number of running requests, and its decrease over time.
 
     Parameters
     ----------
     table
-        As ``specmodel load --drain --csv`` prints it: policy, makespan, and share_at_1, last_at_1,
-        share_at_2 and so on; at most six policies. The interval between makespan_low and
-        makespan_high, if given, stands below each line's end.
+        Table of ``specmodel load --drain --csv``: policy, makespan, and share_at_1, last_at_1,
+        share_at_2 and so on; at most six policies. Below each line's end is the interval between
+        makespan_low and makespan_high, if given.
     axes
-        Two, over requests and over time.
+        Two axes, over requests and over time.
     """
     sizes = [int(str(name)[8:]) for name in table.filter(regex=r"^last_at_[1-9]\d*$")] or [1]
     columns = [f"{kind}_at_{size}" for kind in ("share", "last") for size in sizes]

@@ -1,4 +1,4 @@
-"""Figures of `plots` as files: the kinds by name, and how large each is drawn."""
+"""Save figures of `plots` as files: their kinds by name, and their sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the tables that figures draw, and the lines that a table holds."""
+"""Check the tables that figures draw, and find the lines in a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maps: a number for each cell of a grid, written in it where there is room."""
+"""Draw maps: a grid of cells, each with its number if there is room."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
     Parameters
     ----------
     table, ax
-        Columns batch_size, context_length, best_draft_length and fits; of one context with
-        draft_length and speedup, a row for each length, of which the best is framed, and thinly
-        those within 1 % of it. Of several contexts the best lengths are drawn, as from one to
-        another where these are within 1 %, and with a star where the best loses. `answers.compare`
-        returns a row a point. What does not fit is hatched.
+        Columns batch_size, context_length, best_draft_length and fits. One context also has
+        draft_length and speedup, with a row for each length. The figure frames the best length, and
+        thinly the lengths within 1 % of it. For several contexts, it shows the best lengths, as a
+        range if several are within 1 %, and with a star if the best loses. `plan.compare` returns a
+        row for each point. Points that do not fit in memory are hatched.
     """
     more = ("draft_length", "speedup") if "draft_length" in table else table.filter(["speedup"])
     rows = tables.checked(table, ("batch_size", "context_length", _BEST, *more), ("fits",))
@@ -69,8 +69,8 @@ def speedup_map(table: pd.DataFrame, ax: Axes) -> Axes:
     Parameters
     ----------
     table, ax
-        Columns batch_size, speedup, and acceptance_rate or else tokens_per_step, as a sweep has
-        them, a row for each pair. What does not fit is hatched.
+        Columns batch_size, speedup, and acceptance_rate or else tokens_per_step, as in a sweep,
+        with a row for each pair. Points that do not fit in memory are hatched.
     """
     y = next((name for name in _ACCEPTANCES if name in table), _ACCEPTANCES[0])
     rows = tables.checked(table, ("batch_size", y, "speedup"))
@@ -83,10 +83,10 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
     Parameters
     ----------
     table, ax
-        Columns of `answers.break_even`: batch_size, context_length, draft_length,
-        break_even_acceptance_rate (missing where no rate pays), and fits and max_graph_batch_size
-        if known. One context; or one draft length and several contexts, which are then the
-        vertical axis.
+        Columns of `plan.break_even`: batch_size, context_length, draft_length,
+        break_even_acceptance_rate (missing if no rate pays), and fits and max_graph_batch_size if
+        known. The table has one context, or one draft length and several contexts on the vertical
+        axis.
     """
     numbers = ("batch_size", "context_length", "draft_length", _NEEDED)
     rows = tables.checked(table, numbers, may_lack=(_NEEDED,))

@@ -1,4 +1,4 @@
-"""Figures of what passes consist of: components under the roofs, and seconds by component."""
+"""Draw the components of passes: under the roofs of the GPU, and by seconds."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _LOW = 0.1
 
 
 def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw the components of a plain and a verify pass under the roofs of the GPU.
+    """Draw the components of a plain and a verify pass under the GPU's roofs.
 
     The time of a component includes its launches and messages. Components without arithmetic are
-    left out.
+    omitted.
 
     Parameters
     ----------
     table, ax
-        As `answers.pass_components` returns it, of one point.
+        Table of `plan.pass_components`, for one point.
     """
     place = ["arithmetic_intensity", "flops_per_s"]
     texts = ("pass", "component", "kind", "dtype")
@@ -79,9 +79,8 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
     Parameters
     ----------
     table, ax
-        As `answers.pass_components` returns it: batch_size, pass, component and time, of one
-        draft length and context and at most six batch sizes. The six components that take most
-        are told apart.
+        Table of `plan.pass_components`: batch_size, pass, component and time, for one draft length
+        and context, and at most six batch sizes. The six longest components have their own colours.
     """
     rows = tables.checked(table, ("batch_size", "time"), ("pass", "component"))
     tables.need_single(rows, "draft_length", "context_length")

@@ -1,4 +1,4 @@
-"""Figures with a row for each term, input or policy."""
+"""Draw figures with a row for each term, input or policy."""
 
 from __future__ import annotations
 
@@ -52,9 +52,8 @@ def waterfalls(
     Parameters
     ----------
     table
-        As `answers.Explanation.to_frame` returns it: batch_size, draft_length, context_length,
-        quantity, term and value, of at most four points. Terms that are 0 throughout are left
-        out.
+        Table of `plan.Explanation.to_frame`: batch_size, draft_length, context_length, quantity,
+        term and value, of at most four points. Terms that are 0 everywhere are omitted.
     axes
         One for each point, side by side.
     outcome
@@ -93,15 +92,15 @@ def waterfalls(
 def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     """Draw an outcome at both ends of the range of each input, the largest swing first.
 
-    A line marks the outcome where all inputs have their nominal values; a range that is an 80 %
-    interval says so.
+    A line marks the outcome at nominal values of all inputs. A label marks ranges that are 80 %
+    intervals.
 
     Parameters
     ----------
     table, ax
-        As `sensitivity.tornado` returns it, or as ``specmodel sensitivity --csv`` prints it. The
-        inputs that move the outcome by 1 % of the largest swing or more are drawn, at most ten;
-        acceptance is one of them wherever it does.
+        Table of `sensitivity.tornado`, or of ``specmodel sensitivity --csv``. The figure shows at
+        most ten inputs that move the outcome by at least 1 % of the largest swing. Acceptance is
+        always among them if it does.
     outcome
         "speedup" or "target_efficiency".
     """
@@ -123,12 +122,13 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
 
 
 def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
-    """Draw which share of the variance of an outcome each input decides, by itself and in all.
+    """Draw the share of an outcome's variance that each input explains, by itself and in total.
 
     Parameters
     ----------
     table, ax, outcome
-        As for `tornado`, from `sensitivity.sobol`: by the total index, with 95 % intervals.
+        As for `tornado`, from `sensitivity.sobol`, in order of the total index, with 95 %
+        intervals.
     """
     indices = {"first_order": "first-order index", "total": "total index"}
     numbers = [f"{name}{end}" for name in indices for end in ("", "_low", "_high")]
@@ -147,13 +147,13 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
 
 
 def policies(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw the speedup of each policy with its interval, hollow for those that know the trace.
+    """Draw the speedup of each policy with its interval; policies that know the trace are hollow.
 
     Parameters
     ----------
     table, ax
-        As `simulate.summarise` returns it: policy, speedup, speedup_low and speedup_high, which
-        are missing where there was one request; a row for each policy, at most 24.
+        Table of `simulate.summarise`: policy, speedup, speedup_low and speedup_high (missing with a
+        single request), with a row for each policy, at most 24.
     """
     ends = ("speedup_low", "speedup_high")
     rows = tables.checked(table, ("speedup", *ends), ("policy",), may_lack=ends)
@@ -182,7 +182,7 @@ def policy_bars(table: pd.DataFrame, ax: Axes) -> Axes:
     Parameters
     ----------
     table, ax
-        Columns workload, policy and speedup, a row for each pair; at most six policies.
+        Columns workload, policy and speedup, with a row for each pair; at most six policies.
     """
     rows = tables.checked(table, ("speedup",), ("workload", "policy"))
     tables.need_distinct(rows, ("workload", "policy"))
@@ -200,14 +200,14 @@ def policy_bars(table: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw the rate that each policy carries within targets, with its two intervals.
+    """Draw the rate that each policy sustains within targets, with its two intervals.
 
     Parameters
     ----------
     table, ax
-        As for `load`, or a row a policy: policy, capacity, and the ends of both intervals, such as
-        predicted_low, which are missing where nothing is carried; at most 24 policies. Targets,
-        where there are columns of them, are told below.
+        As for `load`, or a row for each policy, at most 24: policy, capacity, and the ends of both
+        intervals, such as predicted_low, which are missing if the capacity is 0. A line below the
+        figure states the targets, if the table has columns for them.
     """
     ends = ("predicted_low", "predicted_high", "simulated_low", "simulated_high")
     found = tables.checked(table, ("capacity", *ends), ("policy",), may_lack=ends)

@@ -1,4 +1,4 @@
-"""What figures share: colours, ticks that fit, legends above; no global style is changed."""
+"""Share colours, ticks that fit, and legends above between figures; no global style changes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _DIGIT = 0.64
 
 
 def series(i: int, **changes: Any) -> Style:
-    """Return the style of a line, told from others by colour, dashes and marker."""
+    """Return the style of a line, which differs from others in colour, dashes and marker."""
     own: Style = {"color": COLOURS[i], "linestyle": DASHES[i], "marker": MARKERS[i]}
     return own | {"linewidth": 1, "markersize": 3} | changes
 

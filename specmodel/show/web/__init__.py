@@ -1,1 +1,1 @@
-"""The page of ``specmodel explore``: what other commands answer, in a browser."""
+"""Serve the page of ``specmodel explore``: answers of other commands, in a browser."""

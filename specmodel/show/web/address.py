@@ -1,4 +1,4 @@
-"""What an address asks: its fields as arguments of `predict`, and as what to type."""
+"""Read an address: its fields as arguments of `predict`, and as a command to type."""
 
 from __future__ import annotations
 

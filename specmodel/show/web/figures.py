@@ -1,4 +1,4 @@
-"""The curve of a page, by the project's own plots, and what it is drawn from."""
+"""Draw the curve of a page with the project's plots, and return its data."""
 
 from __future__ import annotations
 

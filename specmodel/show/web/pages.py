@@ -1,4 +1,4 @@
-"""The page: its fields, and what answers them, walked by templates fact by fact."""
+"""Build the page: its fields and their answers, which templates show fact by fact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a policy is: an object that is asked and told; and schedules, as vLLM reads them."""
+"""Define policies: objects that propose a length and observe steps; and vLLM's schedules."""
 
 import inspect
 import numbers
@@ -16,29 +16,29 @@ STATES = ("request", "server")
 
 
 class Policy(Protocol):
-    """A draft-length policy: it is asked before each step and told after it.
+    """A draft-length policy: it proposes before each step, and observes after it.
 
-    It may have more: `phase`, a word for people (steps in the phase "test" are counted), `utility`,
-    the last one that it measured, and `observe_step`, which takes a `Step` and is then called in
-    place of `observe`.
+    It may also have `phase`, a word for people (steps in the phase "test" are counted); `utility`,
+    the last one that it measured; and `observe_step`, which receives a `Step` and replaces
+    `observe`.
     """
 
     def propose(self) -> int:
         """Return the draft length of the next step, 0 for none [token]."""
 
     def observe(self, emitted_tokens: int, step_time: float) -> None:
-        """Take in what a step emitted, bonus token included [token], and how long it took [s]."""
+        """Observe a step's emitted tokens, including the bonus token [token], and its time [s]."""
 
 
 class Step(NamedTuple):
-    """What a step was, for `observe_step`.
+    """Record of a step, for `observe_step`.
 
     Parameters
     ----------
     emitted_tokens, step_time
-        Tokens emitted, the bonus token included [token], and how long the step took [s].
+        Tokens emitted, including the bonus token [token], and duration of the step [s].
     drafted_tokens
-        How many of the tokens asked for the drafter had [token].
+        Number of requested tokens that the drafter offered [token].
     batch_size, context_length
         Requests of the batch [request], and KV entries before the step [token].
     """
@@ -121,9 +121,9 @@ class LearningPolicy:
     def observe(
         self, emitted_tokens: int, step_time: float, drafted_tokens: int | None = None
     ) -> None:
-        """Take in what a step emitted [token] and how long it took [s].
+        """Observe the tokens that a step emitted [token], and its time [s].
 
-        Drafted tokens are given if they are fewer than were asked for [token].
+        Drafted tokens are given if they are fewer than requested [token].
         """
         drafted = self.draft_length if drafted_tokens is None else drafted_tokens
         type(self).rule(self, emitted_tokens, step_time, drafted)

@@ -1,4 +1,4 @@
-"""Measurements of whole engines, published or a user's own: read, predicted and judged."""
+"""Read, predict and judge measurements of whole engines, published or a user's own."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""How tables of measurements spell models, GPUs, engines and dtypes, and what each stands for."""
+"""Resolve the names of models, GPUs, engines and dtypes in tables of measurements."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TABLES = toml_tables(Path(__file__).parent / "data/tables.toml")
 
 
 def shipped_model(name: str) -> str:
-    """Return the name of the shipped architecture that a name, its start or a hub id stands for.
+    """Return the name of the shipped architecture that a name, its start or a hub id means.
 
-    An InputError tells the nearest if it stands for none, and all if a beginning fits several.
+    Otherwise, an InputError names the nearest ones, or all that a beginning fits.
     """
     known = list_architectures()
     plain = re.sub(r"\(.*?\)", "", str(name)).strip().rpartition("/")[2]

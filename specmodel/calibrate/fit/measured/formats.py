@@ -1,4 +1,4 @@
-"""Result files of benchmarks, and tables that users keep of them, read as runs."""
+"""Read runs from result files of benchmarks, and from tables that users keep of them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _NotTaken(Exception):  # noqa: N818 - no error: other records may be
 
 
 def read_benchmarks(paths: Sequence[str | Path]) -> tuple[Run, ...]:
-    """Return the runs in benchmark files, whose format their content tells.
+    """Return the runs in benchmark files, and infer each format from the content.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Engines as predicted and as measured, row by row; errors, and what they tell, as data."""
+"""Compare predictions of engines with measurements, row by row, and summarise the errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What files of benchmarks hold, whatever their format: records of names and values."""
+"""Read files of benchmarks in any format, as records of names and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of a benchmark: what ran, how many requests decoded together, and what was measured."""
+"""Describe runs of a benchmark: what ran, the batch size, and the measured times."""
 
 from __future__ import annotations
 

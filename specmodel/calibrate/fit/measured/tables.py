@@ -1,4 +1,4 @@
-"""Tables of measured engines: what each row deployed, ran and measured, or why it is not taken."""
+"""Read tables of measured engines: each row's deployment and result, or why it is not used."""
 
 from __future__ import annotations
 

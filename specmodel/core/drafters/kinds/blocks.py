@@ -37,22 +37,22 @@ def dflash_drafter(
 ) -> Drafter:
     """Return a DFlash head: dense layers that fill in a block of masks in one pass.
 
-    Features of several layers of the target are projected to its width once for each token that
-    was verified, and become keys and values of all layers. The tokens of a block see each other.
+    For each verified token, the head projects features of several target layers to its width once.
+    They become keys and values of all its layers. The tokens of a block see each other.
 
     Parameters
     ----------
     target
-        The model it sits on, whose embedding and LM head it shares.
+        The model on which it runs, and whose embedding and LM head it shares.
     num_layers, num_taps
-        Its layers, by default those of the head that is published for the target, or 5; and layers
-        of the target that it reads, by default as is published, or 5 [-].
+        Layers of the head, and layers of the target that it reads. By default, as in the head
+        published for the target, or else 5 [-].
     ffn_size
-        Width of a feed-forward block; by default as is published, or that of a dense target, or 3
-        times the hidden size for an MoE, whose few dense layers are unlike others [-].
+        Width of a feed-forward block. By default, the published one, or that of a dense target, or
+        3 times the hidden size for an MoE, whose few dense layers differ from others [-].
     block_size
-        Tokens of a block, of which the first is known: it drafts one fewer; by default as is
-        published, or 16 [token].
+        Tokens of a block. The first one is known, so that the head drafts one fewer. By default,
+        the published size, or else 16 [token].
 
     Examples
     --------
@@ -79,17 +79,17 @@ def dspark_drafter(
 ) -> Drafter:
     """Return a DSpark head: a DFlash head whose last known token drafts too, and a Markov head.
 
-    On a target with compressed attention (DeepSeek-V4), its layers are like those of the target's
-    MTP modules: with a window and experts, in the target's dtypes.
+    On a target with compressed attention (DeepSeek-V4), its layers resemble the target's MTP
+    modules: they have a window and experts, in the target's dtypes.
 
     Parameters
     ----------
     target, num_layers, num_taps, ffn_size
-        As for `dflash_drafter`; for DeepSeek-V4 by default 3 layers and 3 taps, and no width [-].
+        As for `dflash_drafter`. DeepSeek-V4 has 3 layers and 3 taps by default, and no width [-].
     block_size
-        Tokens of a block, all of which draft; by default as is published, or 7 [token].
+        Tokens of a block, which are all drafted; by default, the published size, or else 7 [token].
     markov_rank
-        Rank of the bias that each token gives to the logits of the next [-].
+        Rank of the bias that each token adds to the logits of the next one [-].
 
     Examples
     --------

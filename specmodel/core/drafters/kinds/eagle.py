@@ -23,17 +23,17 @@ EAGLE, EAGLE3, PARALLEL, P_EAGLE = (
 def eagle_drafter(
     target: Architecture, *, ffn_size: int | None = None, vocabulary_size: int | None = None
 ) -> Drafter:
-    """Return an EAGLE head: a 2h-to-h projection, one dense layer, an LM head; not quantised.
+    """Return an EAGLE head: a 2h-to-h projection, one dense layer and an LM head, not quantised.
 
-    Its first pass of a step carries all tokens that were verified, the others one each.
+    Its first pass of a step reads all verified tokens, the other passes one token each.
 
     Parameters
     ----------
     target
-        The model it sits on.
+        The model on which it runs.
     ffn_size
-        Width of its feed-forward block; by default the target's dense width, or 3.5 times the
-        hidden size where the target has none [-].
+        Width of its feed-forward block; by default, the target's dense width, or 3.5 times the
+        hidden size if the target has none [-].
     vocabulary_size
         Draft vocabulary, by default the target's [token].
 
@@ -50,21 +50,21 @@ def eagle_drafter(
 def eagle3_drafter(
     target: Architecture, *, ffn_size: int | None = None, vocabulary_size: int | None = None
 ) -> Drafter:
-    """Return an EAGLE-3 head: a 3h-to-h projection, one dense layer, a reduced LM head.
+    """Return an EAGLE-3 head: a 3h-to-h projection, one dense layer and a reduced LM head.
 
-    Queries, keys and values read the embedding beside the features, so twice the hidden size. The
-    projection runs once a step, on the tokens that were verified, as the first pass does. Where a
-    head is published for the target, it has the sizes of that one, which `assumed` says.
+    Queries, keys and values read the embedding and the features, twice the hidden size. The
+    projection runs once per step, on all verified tokens, as does the first pass. If a head is
+    published for the target, this one has its sizes, and `assumed` says so.
 
     Parameters
     ----------
     target
         As for `eagle_drafter`.
     ffn_size
-        Width of its feed-forward block; by default that of the published head, else that of a
-        dense target, or 6 times the hidden size for an MoE, the median of SpecForge's heads [-].
+        Width of its feed-forward block. By default, that of the published head or of a dense
+        target, or 6 times the hidden size for an MoE, the median of SpecForge's heads [-].
     vocabulary_size
-        Draft vocabulary; by default that of the published head, or 32,000 [token].
+        Draft vocabulary; by default, that of the published head, or else 32,000 [token].
     """
     h, known = target.hidden_size, published_head(target, "eagle3")
     known = known.given(ffn_size=ffn_size, vocabulary_size=vocabulary_size)
@@ -81,7 +81,7 @@ def eagle3_drafter(
 def parallel_drafter(
     target: Architecture, *, ffn_size: int | None = None, vocabulary_size: int | None = None
 ) -> Drafter:
-    """Return a parallel head: shaped as an EAGLE head, but one pass drafts all tokens.
+    """Return a parallel head: it has the shape of an EAGLE head, but one pass drafts all tokens.
 
     Parameters
     ----------
@@ -98,10 +98,10 @@ def p_eagle_drafter(
     ffn_size: int | None = None,
     vocabulary_size: int | None = None,
 ) -> Drafter:
-    """Return a P-EAGLE head: EAGLE-3's layers, of which one pass drafts all tokens with masks.
+    """Return a P-EAGLE head: EAGLE-3's layers, which draft all tokens in one pass with masks.
 
-    Only the first layer reads the embedding beside the features. As one pass is all it takes, such
-    heads are deeper than EAGLE-3's.
+    Only the first layer reads the embedding in addition to the features. As one pass is enough,
+    such heads are deeper than EAGLE-3's.
 
     Parameters
     ----------
@@ -110,8 +110,8 @@ def p_eagle_drafter(
     num_layers
         Its layers, by default `P_EAGLE_LAYERS` [-].
     vocabulary_size
-        Draft vocabulary; by default the target's, as speculators 0.9.0 trains a head where no
-        smaller one is asked for [token].
+        Draft vocabulary; by default the target's, as in heads that speculators 0.9.0 trains without
+        a smaller one [token].
 
     Examples
     --------

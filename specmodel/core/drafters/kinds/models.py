@@ -13,7 +13,7 @@ _PARD_MODELS = {128_256: "llama-3.2-1b"}
 
 
 def model_drafter(architecture: Architecture) -> Drafter:
-    """Return a drafter that is a model of its own.
+    """Return a drafter that is a separate model.
 
     Parameters
     ----------
@@ -60,9 +60,9 @@ def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Dr
     Parameters
     ----------
     lookup_time
-        Host time of looking up the draft of one sequence [s].
+        Host time to look up the draft of one sequence [s].
     proposal_rate
-        Share of the steps of a sequence that have a proposal; the others are decode steps [-].
+        Share of a sequence's steps that have a proposal; the others are decode steps [-].
     """
     return Drafter(name=_NGRAM, lookup_time=lookup_time, proposal_rate=proposal_rate)
 
@@ -70,8 +70,8 @@ def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Dr
 def suffix_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Drafter:
     """Return a look-up in suffix trees of prompts and earlier answers: host time only.
 
-    As vLLM 0.33 runs it (``v1/spec_decode/suffix_decoding.py``), it proposes as many tokens as it
-    is sure of: the draft length is then the mean of those.
+    As in vLLM 0.33 (``v1/spec_decode/suffix_decoding.py``), it proposes only tokens that it is sure
+    of. The draft length is then the mean number of these.
 
     Parameters
     ----------

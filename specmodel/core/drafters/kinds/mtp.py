@@ -29,28 +29,26 @@ def mtp_drafter(target: Architecture) -> Drafter:
     """Return a multi-token-prediction head: a 2h-to-h projection and one layer like the target's.
 
     The projection and the target's LM head run in each pass. The layer is the one that the target
-    says (`Architecture.mtp_layer`), or has the target's attention, over all entries and with a
-    cache of its own, even where most layers are recurrent, and experts where the target has them.
-    Its weights have the target's dtypes, or the dtype that a checkpoint keeps them in
-    (`Architecture.mtp_dtype`); the projection stays in 16 bits.
+    defines (`Architecture.mtp_layer`). By default, it has the target's attention over all entries,
+    with its own cache, even if most layers are recurrent, and experts if the target has them. Its
+    weights have the target's dtypes, or that of the checkpoint (`Architecture.mtp_dtype`). The
+    projection stays in 16 bits.
 
     Parameters
     ----------
     target
-        The model it sits on. One without such modules has the assistant that is published for it,
-        or is taken to have one, which `assumed` says.
+        The model on which it runs. A model without such modules uses the assistant published for
+        it, or is assumed to have one module, and `assumed` says so.
 
     Returns
     -------
     Drafter
-        The head. A single module runs once for each token, first on all that were verified; of
-        several, each drafts one position and runs on all tokens that were verified.
+        The head. A single module runs once for each drafted token, first on all verified tokens.
+        With several modules, each drafts one position and runs on all verified tokens.
 
-    Notes
-    -----
-    As vLLM 0.33 (``qwen3_5_mtp.py``, ``deepseek_mtp.py``) and SGLang 0.5.23 run it. In both, each
-    GPU has the whole projection, except that vLLM cuts and then gathers those of Qwen3-Next,
-    Qwen3.5, Exaone and Nemotron-H.
+    Notes ----- vLLM 0.33 (``qwen3_5_mtp.py``, ``deepseek_mtp.py``) and SGLang 0.5.23 run it so. In
+    both, each GPU has the whole projection. vLLM however splits and then gathers those of
+    Qwen3-Next, Qwen3.5, Exaone and Nemotron-H.
     """
     assistant = None if target.num_mtp_modules else published_assistant(target)
     if assistant:
