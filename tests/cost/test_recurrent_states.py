@@ -207,7 +207,7 @@ def test_requests_whose_states_find_no_room_wait():
 def test_trees_are_refused():
     d, _ = deployed()
     point = {"batch_size": 4, "draft_length": 3, "context_length": 100}
-    message = r"^verify_tokens: got 8; .*a chain: recurrent layers of Qwen3.5-122B"
+    message = r"^verify_tokens: got 8; .*a chain\): recurrent layers of Qwen3.5-122B"
     refused(message, step_times, d, verify_tokens=8, **point)
     step_times(d, verify_tokens=4, **point)
     target = load_architecture("mixtral-8x7b").with_changes("t", {"vocabulary_size": 248320})
@@ -229,7 +229,7 @@ def test_trees_need_an_engine_that_keeps_a_state_for_each_token(changes):
     given = {"engine": "sglang"} | changes if changes.get("state_rollback") else changes
     d, _ = deployed(tree_width=2, **given)
     point = {"batch_size": 1, "draft_length": 3, "verify_tokens": 4, "context_length": 100}
-    refused(r"^tree_width: got 2; .*only SGLang", step_times, d, **point)
+    refused(r"^tree_width: got 2; .*Only SGLang", step_times, d, **point)
 
 
 def test_what_is_done_with_states_is_said_only_where_there_are_any():

@@ -165,7 +165,7 @@ def test_tasks_that_are_none(task, expected):
 def test_a_look_up_has_no_tasks_but_those_measured():
     head = acceptance_by_name()["llama-4-scout-ngram"]
     assert head.tokens_on(MIXTURE, 3)[-1] == head.tokens_on("chat", 3)[-1]
-    refused(r"^task: got 'code'; expected chat, as llama-4-scout-ngram", head.acceptance, "code")
+    refused(r"^task: got 'code'; expected chat: llama-4-scout-ngram", head.acceptance, "code")
 
 
 def test_every_target_has_a_drafter_that_can_be_made():

@@ -178,7 +178,11 @@ def test_what_cannot_be_timed_on(
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("a.csv", "a .toml file"), ("no/a.toml", "a folder that exists"), ("theirs.toml", "is kept")],
+    [
+        ("a.csv", "a .toml file"),
+        ("no/a.toml", "a folder that exists"),
+        ("theirs.toml", "is missing"),
+    ],
 )
 def test_outputs_that_cannot_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, expected: str

@@ -100,7 +100,10 @@ def test_rows_are_taken_of_the_place_that_is_typed():
     assert told == {"tensor_parallel": 8, "data_parallel": 1, "expert_parallel": 1}
     assert out == "2 of 4 runs have another model, GPU or layout and are left out"
     refused(
-        "hardware: got None; expected 1 or 8, on which", placed, runs, typed | {"num_gpus": None}
+        "hardware: got None; expected 1 or 8, as in these files",
+        placed,
+        runs,
+        typed | {"num_gpus": None},
     )
     refused("hardware: got '2 GPUs'; expected 1 or 8", placed, runs, typed | {"num_gpus": 2})
     refused("hardware: got 'b200'; expected mi355x", placed, runs, typed | {"hardware": "b200"})
@@ -110,7 +113,7 @@ def test_rows_are_taken_of_the_place_that_is_typed():
 
 def test_files_of_unlike_servers_are_refused_and_own_profiles_of_a_gpu_taken():
     runs = public("trtllm_bench_mtp.json") + public("trtllm_bench.json")
-    refused("hardware: got '8 GPUs'; expected 1, on which", placed, runs, {"num_gpus": 8})
+    refused("hardware: got '8 GPUs'; expected 1, as in these files", placed, runs, {"num_gpus": 8})
     assert placed(runs, {})[1] == {"data_parallel": 1}
     mine = {"target": "gpt-oss-120b", "hardware": "./mine.toml", "num_gpus": 8}
     kept, told, _ = placed(public("inferencex_mi355x.json"), mine)
@@ -154,9 +157,12 @@ def test_what_trtllm_bench_tells_of_drafts():
     ([flat(mean_tpot=9e-6)], r"mean_tpot: got 0\.009\d*; expected milliseconds, not seconds"),
     ([flat(disagg=True)], "no usable row'; expected at least one result; disagg is True"),
     ([flat(observed_tokens_per_step=None)], "a row with speculation has no tokens per step"),
-    ([flat(observed_tokens_per_step=0.4)], r"tokens_per_step: got 0\.4; expected tokens per"),
+    (
+        [flat(observed_tokens_per_step=0.4)],
+        r"tokens_per_step: got 0\.4; expected accepted tokens per",
+    ),
     ([flat(conc="64")], "conc: got '64'; expected requests at once"),
-    ([flat(output_tput_per_gpu=None)], "output_tput_per_gpu: got None; expected tokens a second"),
+    ([flat(output_tput_per_gpu=None)], "output_tput_per_gpu: got None; expected tokens per second"),
     ([flat(tput_per_gpu=9e3, output_tput_per_gpu=2e3)], "at most the concurrency 64"),
     ([flat(), {"model": "x"}], "entry 2: got 'model'; expected JSON of"),
     ([], "no usable row'; expected at least one result"),
@@ -168,7 +174,7 @@ def test_a_row_of_inferencex_that_cannot_be_says_so_in_one_line(content, message
 @cases(
     "name old new message",
     ("batched_bench.md", "S_TG t/s", "S_TG", "row 1: got 'PP, TG, B, N_KV, T_PP s"),
-    ("batched_bench.md", "    79.04", "     fast", "row 1 S_TG t/s: got 'fast'; expected tokens a"),
+    ("batched_bench.md", "    79.04", "     fast", "S_TG t/s: got 'fast'; expected tokens per"),
     ("batched_bench.md", "|    1 |    5", "|    0 |    5", r"row 1 B: got 0\.0; expected requests"),
     ("sweep_bench.md", "104.83", "-", "row 1 S_TG t/s: got '-'"),
     ("llama_bench.md", "tg128", "pp128", "no usable row'; expected at least one result; test is"),
@@ -177,7 +183,7 @@ def test_a_row_of_inferencex_that_cannot_be_says_so_in_one_line(content, message
     ("aiperf.csv", ",2.81,", ",0.00281,", r"Inter Token Latency: got 0\.00281; expected millis"),
     ("genai_perf.csv", "353.00", "none", "expected JSON of"),
     ("printed_vllm.txt", "10.76", "", "got 'Successful requests"),
-    ("trtllm_bench.json", "avg_tpot_ms", "tpot", "avg_tpot_ms: got None; .*as trtllm-bench"),
+    ("trtllm_bench.json", "avg_tpot_ms", "tpot", "avg_tpot_ms: got None; .*trtllm-bench: --str"),
     ("trtllm_bench.json", 'ests": 1, "avg_i', 'ests": 0, "avg_i', "at least one finished"),
     ("trtllm_bench_mtp.json", "0.68}", "0.55}", "average: got '3.71 a draft'; expected one draft"),
     ("trtllm_iterations.jsonl", "numGenRequests", "gen", "concurrency: got None|numGen"),
@@ -196,4 +202,4 @@ def test_damaged_files_say_so_in_one_line(name, old, new, message, file):
 @cases("name", *(path.name for path in sorted(DATA.glob("*.json*"))))
 def test_a_file_that_is_cut_off_says_so(name, file):
     text = (DATA / name).read_text()
-    refused("not cut off", read_benchmarks, [file(text[: len(text) - 40], name)])
+    refused("complete, well-formed JSON", read_benchmarks, [file(text[: len(text) - 40], name)])

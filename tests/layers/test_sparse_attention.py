@@ -172,9 +172,11 @@ def test_engines_share_index_keys_as_their_code_says(stack, capability, reads):
 
 def test_a_model_in_which_no_layer_selects_is_refused():
     shared = [LayerGroup(count=3, mixer=GLM_SHARED)]
-    with pytest.raises(InputError, match=r"^model.has_indexer: got False; .*true in one"):
+    with pytest.raises(InputError, match=r"^model.has_indexer: got False; .*true in at least one"):
         build(Architecture, as_table(GLM_52) | {"layers": shared}, "model")
-    with pytest.raises(InputError, match=r"^set target.has_indexer: got False; .*true in one"):
+    with pytest.raises(
+        InputError, match=r"^set target.has_indexer: got False; .*true in at least one"
+    ):
         GLM_52.with_changes("set target", {"has_indexer": False})
     assert GLM_52.with_changes("target", {"has_indexer": True}).mixers.keys() == {GLM}
 

@@ -138,7 +138,10 @@ def test_rows_and_tensors_are_cut():
 @cases(
     ("changes", "message"),
     ({"host_expert_layers": 49}, "host_expert_layers: got 49; expected at most 48, the layers"),
-    ({"host_expert_layers": 4, "engine": "vllm"}, "host_expert_layers: got 4; expected the engine"),
+    (
+        {"host_expert_layers": 4, "engine": "vllm"},
+        "host_expert_layers: got 4; expected 0, or the engine",
+    ),
     ({"split_mode": "row", "engine": "vllm"}, "split_mode: got 'row'; expected the engine llama"),
     ({"split_mode": "graph"}, "split_mode: got 'graph'; expected one of: layer, row, tensor"),
     ({"host_expert_layers": 1.5}, "host_expert_layers: got 1.5; expected"),

@@ -446,8 +446,10 @@ def test_bad_points(changes, message):
 
 def test_ranges_are_of_inputs_and_there_is_one():
     head, settings = deployed("head"), {"samples": 64, "generator": np.random.default_rng(0)}
-    refused(r"routing_correlation: .*one number", deployed, "head", routing_correlation=[0.1, 0.2])
+    refused(
+        r"routing_correlation: .*a single number", deployed, "head", routing_correlation=[0.1, 0.2]
+    )
     for analysis, more in ((tornado, {}), (sobol, settings)):
         refused(r"^ranges: got {}; expected at least one range", analysis, head, POINT, {}, **more)
-        other, told = {"batch": Range(low=1, high=2)}, r"^ranges: got 'batch'; .*: batch_size"
+        other, told = {"batch": Range(low=1, high=2)}, r"^ranges: got 'batch'; .*such as batch_size"
         refused(told, analysis, head, POINT, other, **more)

@@ -43,7 +43,7 @@ def test_a_host_that_is_given_is_known():
 
 
 def test_a_speed_that_decides_nothing_is_refused():
-    expected = r"^host_speed: got 2\.0; expected an engine with overheads.*: ideal has none$"
+    expected = r"^host_speed: got 2\.0; expected an engine with host overheads.*; ideal has none$"
     refused(expected, predicted, engine="ideal", host_speed=2)
     own = load_engine("ideal").with_changes("engine", {"pass_time": 1e-3})
     assert (predicted(engine=own, host_speed=2).tpot < predicted(engine=own).tpot).all()

@@ -368,10 +368,10 @@ def test_requests_begin_with_their_prompts(growing_times):
         ]
         assert own["step_time"].tolist() == pytest.approx(expected, rel=1e-12)
     before = replace(trace, prompt_tokens=np.array([700, 699, 900]))
-    with pytest.raises(InputError, match=r"prompt_tokens: got 699; expected at least .*, 700"):
+    with pytest.raises(InputError, match=r"prompt_tokens: got 699; expected at least 700"):
         simulate(before, growing_times, ["none"], seed=0)
     beyond = replace(trace, prompt_tokens=np.array([700, 900, 100_000]))
-    with pytest.raises(InputError, match=r"times: got '.* rows'; expected times of .* more"):
+    with pytest.raises(InputError, match=r"times: got '.* rows'; expected step times up to .* tokens beyond"):
         simulate(beyond, growing_times, ["none"], seed=0)
 
 
@@ -558,5 +558,5 @@ def test_what_cannot_be_simulated(policies, options, message, times):
 def test_replays_walk_no_trees():
     chain, _ = deploy(target="mixtral-8x7b", hardware="h200_sxm", drafter="eagle3", engine="vllm")
     tree = replace(chain, tree_width=4)
-    with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1, a chain: .*"):
+    with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1 \(a chain\); .*"):
         replay_times(tree, max_draft_length=3, context_length=100)
