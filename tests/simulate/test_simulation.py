@@ -371,7 +371,7 @@ def test_requests_begin_with_their_prompts(growing_times):
     with pytest.raises(InputError, match=r"prompt_tokens: got 699; expected at least 700"):
         simulate(before, growing_times, ["none"], seed=0)
     beyond = replace(trace, prompt_tokens=np.array([700, 900, 100_000]))
-    with pytest.raises(InputError, match=r"times: got '.* rows'; expected step times up to .* tokens beyond"):
+    with pytest.raises(InputError, match=r"times: got '.* rows'; expected step times up to .*"):
         simulate(beyond, growing_times, ["none"], seed=0)
 
 
