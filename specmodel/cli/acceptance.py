@@ -90,7 +90,7 @@ def _of_text(file: str, later: str | None, model: str | None) -> Answer:
         refuse_given({"model": model}, ["model"], "none, as this is no scrape of vLLM")
         return accepted.of_counts(found)
     if later == "-":
-        raise InputError("later", later, "a second file, saved after the first")
+        raise InputError("later", later, "the path of a second scrape, not -")
     if later is None and "\nvllm:" not in f"\n{text}":
         if tables := measure.lengths_by_table(text, where):
             refuse_given({"model": model}, ["model"], "none, as all tables are shown")

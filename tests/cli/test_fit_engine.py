@@ -109,7 +109,7 @@ def test_what_the_noise_of_repeats_allows_is_said(do):
     Path("served.csv").write_text("\n".join([names, plain, drafted]) + "\n")
     text = in_one_line(do(f"fit engine served.csv {WHERE}"))
     # 106 % / (1.693 sqrt 3) of three normal draws
-    assert "its repeats determine a run to 36.2%, and served.csv row 2 to 36.2%. Noisy" in text
+    assert "is known to within 36.2%, and the noisiest (served.csv row 2) to within 36.2%." in text
     assert "Noise" not in do(FIT)
 
 
@@ -131,7 +131,8 @@ def test_runs_faster_than_their_kernels_are_refused_unless_forced(do, ended):
     said = re.search(r"jsonl: ([\d.]+) ms a token, ([\d.]+) times the ([\d.]+) ms of its", line)
     own, ratio, kernels = map(float, said.groups())
     assert own / kernels == pytest.approx(ratio, abs=0.006)  # as the figures beside it give
-    assert "Likely causes of shorter times: - more or faster GPUs than 2 x NVIDIA L4" in page
+    causes = "Shorter times than predicted are likely caused by: - more or faster GPUs than 2 x"
+    assert f"{causes} NVIDIA L4" in page
     do(f"{command} --force")
     assert load_engine("mine.toml").gpu_time_factor < 0.7
 
@@ -168,9 +169,9 @@ def test_the_number_of_gpus_that_ran_is_found(ran, named, kind, do, ended):
     Path("runs.csv").write_text("\n".join(lines) + "\n")
     command = "fit engine runs.csv --target qwen3-30b-a3b --drafter eagle3 --hardware"
     page = in_one_line(ended(f"{command} {named}xh100")[1])
-    assert f"Likely causes of {kind} times" in page
+    assert f"{kind.title()} times than predicted are likely caused by:" in page
     assert f"- {ran} GPUs: times would be 1.00 of those predicted" in page
-    assert "Likely causes" not in do(f"{command} {ran}xh100")
+    assert "are likely caused by" not in do(f"{command} {ran}xh100")
 
 
 def test_a_profile_that_is_there_is_kept(do):

@@ -79,7 +79,7 @@ def test_drafts_that_carry_no_more_leave_plain_decoding_first(run, rows):
     assert other <= 1.01 * plain
     words = run(line, one_line=True)
     assert f"plain decoding sustains the most, {plain:.3g} requests/s" in words
-    assert "As good: schedule; runs with other requests do not separate them." in words
+    assert "As good: schedule; their capacities overlap when" in words
 
 
 @each_row(("command", "fragments"), typed_wrong("load_largest", where=WHERE))

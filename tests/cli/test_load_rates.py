@@ -83,8 +83,8 @@ def test_a_rate_too_high_does_not_hide_the_others(run, rows):
     line = f"load {WHERE} --requests 1500 --request-rate"
     page = run(f"{line} 1,90")
     told = in_one_line(page)
-    assert "Warning: no policy here sustains 90 requests/s: above about " in told
-    assert told.startswith("Best policy: schedule, the fastest at 1 requests/s.")
+    assert "Warning: no policy here sustains 90 requests/s. Above about " in told
+    assert told.startswith("Lowest TPOT: schedule, at 1 requests/s.")
     assert "\n       1  none" in page
     alone = rows(f"{line} 90")
     assert [row for row in rows(f"{line} 1,90") if row["request_rate"] == 90] == alone

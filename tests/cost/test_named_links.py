@@ -93,9 +93,9 @@ def test_of_boxes_with_several_gpus_it_is_the_network_between_them():
 
 @one_case(
     "hardware degree link told",
-    ("gb10", 4, None, "at most 2, as more GPUs need a network, which NVIDIA GB10 lacks; name"),
-    ("strix_halo", 2, None, "has no link; name a network, such as link=roce-200g"),
-    ("rtx_4090", 16, None, "at most 8, as more GPUs need a network, .*; name a network"),
+    ("gb10", 4, None, "at most 2, as more GPUs need a network, which NVIDIA GB10 lacks; to use"),
+    ("strix_halo", 2, None, "has no link; to use several, name a network such as link=roce-200g"),
+    ("rtx_4090", 16, None, "at most 8, as more GPUs need a network, .*; to use several"),
     ("strix_halo", 4, "usb4", "at most 3, as more GPUs need a network"),
     ("gb10", 4, "carrier-pigeon", "link: got 'carrier-pigeon'; expected one of: roce-200g"),
     ("gb10", 4, "", "link: got ''; expected one of: roce-200g"),

@@ -294,7 +294,7 @@ def test_alone_it_takes_the_device_that_is_there_and_is_known_as_mine(
     monkeypatch.setattr("specmodel.calibrate.measure.kernels.device.found_kind", lambda: "cpu")
     asked = ["predict", "olmoe-1b-7b", "mine"]
     assert main(asked) == 2
-    assert f"specmodel calibrate writes {tmp_path}/specmodel/mine" in capsys.readouterr().err
+    assert f"calibrating writes it to {tmp_path}/specmodel/mine" in capsys.readouterr().err
     assert main(["calibrate", "--dry-run"]) == 0
     assert not list(tmp_path.iterdir())
     assert main(["calibrate", "--tiny"]) == 0

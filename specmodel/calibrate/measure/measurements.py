@@ -89,7 +89,7 @@ def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
     for name in ("hardware", "stack", "version"):
         values = sorted(map(str, table[name].unique()))
         if len(values) > 1:
-            raise InputError(f"measurements.{name}", values, "one device and one stack in a table")
+            raise InputError(f"measurements.{name}", values, "one for all rows of the table")
     need_known(table, "component", COLUMNS, also=OTHERS)
     count = int(table.duplicated().sum())
     if count:

@@ -53,7 +53,7 @@ def letters_of(name: str) -> str:
 
 
 def known_name(typed: str, names: Iterable[str], argument: str) -> str | None:
-    """Return the known name that is meant, None for none; an InputError lists several.
+    """Return the known name that is meant, or None; an InputError lists several that fit.
 
     >>> known_name("NVIDIA GeForce RTX 5090", ["rtx_5090"], "hardware")
     'rtx_5090'

@@ -357,7 +357,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
                 raise InputError(name, degree, f"{expected} {gpu.name} lacks; {_LINKED}")
 
 
-_LINKED = "name a network, such as `link=roce-200g`"
+_LINKED = "to use several, name a network such as `link=roce-200g`"
 
 
 def state_slots_of(stack: str | None) -> Slots:

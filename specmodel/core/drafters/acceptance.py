@@ -73,7 +73,7 @@ def load_acceptance(
     head = published_head_of(name, kind) if preset == PRESET else _named(preset, kind)
     if head is not None:
         return head.acceptance(task_text(task))
-    expected = f"your own rate, as none is published for {name} with {kind}. Published are"
+    expected = f"your own rate, as none is published for {name} with {kind}. Nearest are"
     close = nearest(f"{name}-{kind}", list_acceptance())
     raise InputError("acceptance", preset, f"{expected} {close} (`list_acceptance()`)")
 

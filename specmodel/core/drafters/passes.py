@@ -197,7 +197,7 @@ def _block(
 
 
 def markov_step(model: Architecture, run: Pass) -> dict[str, Work]:
-    """Return the work of the bias that a token gives to the logits of the next."""
+    """Return the work of the bias by which a drafted token changes the logits of the next."""
     return model.markov.step(run, model.vocabulary_size) if model.markov else {}
 
 

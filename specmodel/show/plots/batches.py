@@ -112,7 +112,8 @@ def over_batch_size(
     marker = {} if max(len(part) for _, part in lines) <= _MOST_MARKED else {"marker": None}
     limits = [frames.GRAPHS] if quantity in _PLAIN else [*_GRAPHS]
     are_moved = {*_ends(quantity)} <= {*rows} and not marker
-    places = style.side_by_side(ax, ax.transData, len(lines), are_moved * _APART_BARS)
+    count = len(lines) + (quantity in _PLAIN)  # plain decoding stands last
+    places = style.side_by_side(ax, ax.transData, count, are_moved * _APART_BARS)
     for i, (name, part) in enumerate(lines):
         look = style.series(i, label=labels.shortened(name, _MOST_CHARACTERS), **marker)
         look["transform"], pieces = places[i], _pieces(part, limits, i, edges)
@@ -262,7 +263,7 @@ def _without(ax: Axes, rows: Table, lines: Any, quantity: str, edges: Edges, at:
     thin = {"linewidth": 0.8, "markersize": 3, "marker": "." * (len(once) <= _MOST_MARKED)}
     for i, part in enumerate([once] if is_one else [plain.loc[own.index] for _, own in lines]):
         look = thin | {"color": "black" if is_one else COLOURS[i]}
-        look["transform"] = ax.transData if is_one else at[i]
+        look["transform"] = at[-1] if is_one else at[i]
         for piece in _pieces(part, [frames.PLAIN_GRAPHS], i, edges):
             _line(ax, piece, quantity, look, _turn(i, lines))
     handles = [style.key("with speculation", **style.series(0))] if len(lines) == 1 else []

@@ -85,8 +85,8 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
     table, ax
         Columns of `plan.break_even`: batch_size, context_length, draft_length,
         break_even_acceptance_rate (missing if no rate pays), and fits and max_graph_batch_size if
-        known. The table has one context, or one draft length and several contexts on the vertical
-        axis.
+        known. With one context, the vertical axis is the draft length. With one draft length and
+        several contexts, it is the context.
     """
     numbers = ("batch_size", "context_length", "draft_length", _NEEDED)
     rows = tables.checked(table, numbers, may_lack=(_NEEDED,))

@@ -139,8 +139,8 @@ def _write_beside(ax: Axes, title: str, ends: list[tuple[Any, Any]]) -> None:
     write: Style = {"transform": ax.transAxes, "size": SMALL}
     for place, (line, end) in zip(places, ends, strict=True):
         ax.text(1.05, place, line.get_label(), va="center", color=line.get_color(), **write)
-        ways: Style = {"coordsA": line.get_transform(), "coordsB": ax.transAxes, "linewidth": 0.5}
-        ax.add_artist(ConnectionPatch(end, (1.04, place), color=line.get_color(), **ways))
+        ways: Style = {"coordsA": line.get_transform(), "coordsB": ax.transAxes, "zorder": 1}
+        ax.add_artist(ConnectionPatch(end, (1.04, place), color="0.7", linewidth=0.4, **ways))
     # on lines of a word each, as narrow as the names below
     told = title.partition(" (")[0].replace(" ", "\n")
     ax.text(1.05, places[-1] + 0.8 * apart, told, color=GREY, va="bottom", **write)

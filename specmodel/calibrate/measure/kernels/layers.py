@@ -27,7 +27,7 @@ _MASKED = -1e30
 class ExpertWeights(Struct, frozen=True, eq=False):
     """Weights of one MoE layer: router (E, h), gate and up (E, 2w, h), down (E, h, w).
 
-    The latter are what their products take: quantised ones come with their scales.
+    Gate-up and down have the form that matrix products need: quantised weights with scales.
     """
 
     router: Tensor
