@@ -2,11 +2,10 @@
 
 import json
 
-import numpy as np
 import pytest
 from rows import each_row, one_case
 
-from specmodel import predict, schedule
+from specmodel import predict
 from specmodel.core.base.errors import InputError
 from specmodel.core.cost.launch import launched, speculative_arguments
 from specmodel.core.cost.launch_lines import launch_line
@@ -113,22 +112,6 @@ def test_schedules_of_engines_are_draft_lengths_by_batch_size(tmp_path, engine, 
     found = predict(**where, draft_length=length, batch_size=[1, 64, 65, 128, 129])
     beyond = {"sglang": [1, 1, 1], "tensorrt-llm": [1, 1, 0]}.get(engine, [1, 1, 0])
     assert found.draft_length.tolist() == [3, 3, *([0] * 3 if key.startswith("dis") else beyond)]
-
-
-@each_row("engine", ["vllm", "sglang"])
-def test_what_schedule_writes_predict_takes_back(tmp_path, engine):
-    where = {"target": "qwen3-30b-a3b", "hardware": "h200", "drafter": "eagle3"}
-    plan = schedule(**where, config_format=engine, acceptance=0.6, max_batch_size=200)
-    file = tmp_path / "told.json"
-    file.write_text(plan.fragment)
-    line = f"vllm serve x/y --speculative-config {file}"
-    if engine == "sglang":
-        line = f"{SGLANG} --speculative-adaptive --speculative-adaptive-config {file}"
-    length = launched(*launch_line("line", line)).arguments["draft_length"]
-    sizes = np.arange(1, 201)
-    found = predict(**where, acceptance=0.6, engine=engine, draft_length=length, batch_size=sizes)
-    np.testing.assert_array_equal(found.draft_length, plan.schedule.draft_length[:200])
-    np.testing.assert_allclose(found.speedup, plan.schedule.speedup[:200], rtol=1e-9)
 
 
 @one_case(

@@ -102,7 +102,7 @@ def test_workers_of_another_version(client, tmp_path):
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere", "localhost:port", ""])
 def test_addresses_that_do_not_answer(address, tmp_path):
-    told, plan = f"^scheduler: got '{address}'; expected a Dask scheduler", plan_sweep(AXES)
+    told, plan = f"^scheduler: got '{address}'; expected a reachable Dask", plan_sweep(AXES)
     refused(told, sweep_to_file, plan, tmp_path / "one.csv", client=address)
     assert not list(tmp_path.iterdir())
 
