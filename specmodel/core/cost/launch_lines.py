@@ -131,6 +131,7 @@ def launch_line(argument: str, text: str) -> tuple[str, Flags]:
     The model is a flag too. Before the command may stand variables and other programs; what a
     script sets and writes is read where the command names it.
     """
+    # a line may be longer than a path can be, of which pathlib makes an error
     source = read_text(Path(text), argument, "text") if os.path.isfile(text) else text  # noqa: PTH113
     files = {(before or after): body for before, _, after, body in _HERE.findall(source)}
     try:
