@@ -51,13 +51,13 @@ def test_flags_mean_arguments(line, told):
 
 @one_case(
     "flags note",
-    ("--enable-lora", "adapters are not counted"),
+    ("--enable-lora", "adapters are not modelled"),
     ("--enable-eplb", "copies of busy experts are not modelled"),
-    ("--all2all-backend naive", "other kernels may run"),
-    ("--port 80 --trust-remote-code", "--port, --trust-remote-code: has no effect"),
-    ("--max-num-seqs 64", "has no effect on the prediction"),
-    ("--not-there 7", "unknown to specmodel, and ignored"),
-    ("--pipeline-parallel-size 1", "has no effect on the prediction"),
+    ("--all2all-backend naive", "may select kernels that are not modelled"),
+    ("--port 80 --trust-remote-code", "no effect on the prediction: --port, --trust-remote-code"),
+    ("--max-num-seqs 64", "no effect on the prediction"),
+    ("--not-there 7", "unknown, ignored: --not-there"),
+    ("--pipeline-parallel-size 1", "no effect on the prediction"),
     ("--speculative-config.rejection_sample_method block --spec-method mtp", "give the acceptance"),
     ("--compilation-config.cudagraph_mode NONE", "slower than predicted"),
 )

@@ -1,4 +1,4 @@
-"""Launch commands of engines as people paste them, and the files that they name, as flags."""
+"""Split launch commands of engines, and the files that they name, into flags."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from specmodel.core.cost.where import literal
 
 TABLE: dict[str, Any] = toml_tables(Path(__file__).parent / "data/launch_flags.toml")
 MEANS = {flag: name for name, flags in TABLE["means"].items() for flag in flags.split()}
-"""What flags mean, by their names with underscores."""
+"""Meanings of flags, by their names with underscores."""
 _KINDS = ("switches", "lists", "values", "keys")
 _WITH_KEYS = {
     flag.partition(".")[0]
@@ -31,11 +31,12 @@ _FLAG = re.compile(r"--?(?!(?:inf|nan)\b)[A-Za-z]")
 _HERE = re.compile(
     r"(?:>\s*(\S+)\s*)?<<-?\s*['\"]?(\w+)['\"]?(?:\s*>\s*(\S+))?[^\n]*\n(.*?)\n\s*\2\b", re.DOTALL
 )
-"""A file that a script writes: its name before or after, and what it holds."""
+"""A file that a script writes as a here-document: its name, which may stand on either side, and its
+text."""
 
 
 def flags_for(argument: str) -> list[str]:
-    """Return the flags that may have filled in an argument, as they are typed."""
+    """Return the flags that set an argument, as they are typed."""
     names = TABLE["fills"].get(argument, argument).split()
     flags = [
         flag.partition(".")[0].replace("_", "-") for flag, name in MEANS.items() if name in names
@@ -44,7 +45,7 @@ def flags_for(argument: str) -> list[str]:
 
 
 class Flag(NamedTuple):
-    """A flag as it was typed, and its value: text, or what JSON and YAML have."""
+    """A flag as it was typed, and its value: text, or a value of JSON or YAML."""
 
     typed: str
     value: Any
@@ -54,14 +55,14 @@ Flags = dict[str, Flag]
 
 
 class Engine(NamedTuple):
-    """An engine's command: how it starts, words beside the model's, and the kinds of its flags."""
+    """An engine's command: its first words, words that are no model, and kinds of its flags."""
 
     start: re.Pattern[str]
     beside: tuple[str, ...]
     kinds: Mapping[str, str]
 
     def known(self, word: str) -> tuple[str, str]:
-        """Return the name and kind of a flag, which may be cut short; "" is an unknown one's."""
+        """Return the name and kind of a flag, which may be abbreviated; "" for an unknown kind."""
         name = word.lstrip("-").replace("-", "_").lower()
         if level := re.fullmatch(r"-O\.?(\d)", word):
             return "optimization_level", f"={level[1]}"
@@ -91,7 +92,7 @@ def engines() -> dict[str, Engine]:
 
 
 def flag_at(word: str, left: deque[str], engine: Engine) -> tuple[str, Flag]:
-    """Return the name of a flag and what it says; take its values away from the words `left`."""
+    """Return the name of a flag and the flag; remove its values from the words `left`."""
     typed, has_value, value = word.partition("=")
     name, kind = engine.known(typed)
     if has_value or kind.startswith("="):
@@ -105,7 +106,10 @@ def flag_at(word: str, left: deque[str], engine: Engine) -> tuple[str, Flag]:
 
 
 def typed_flag(word: str, left: deque[str]) -> tuple[str, Flag] | None:
-    """Return the flag of an engine that a word is, by its whole name, and what it says."""
+    """Return the name and the flag that a word is of any engine; None if it is of none.
+
+    Names of flags are not abbreviated here.
+    """
     typed = word.partition("=")[0]
     for engine in engines().values():
         name, kind = engine.known(typed)
@@ -128,8 +132,8 @@ def engine_of(flags: Flags) -> str:
 def launch_line(argument: str, text: str) -> tuple[str, Flags]:
     """Return the engine and the flags of a launch command, which a file may hold.
 
-    The model is a flag too. Before the command may stand variables and other programs; what a
-    script sets and writes is read where the command names it.
+    The model is a flag too. Other commands may come before it. Variables that a script sets are
+    filled in, and files that it writes are read if the command names them.
     """
     # a line may be longer than a path can be, of which pathlib makes an error
     source = read_text(Path(text), argument, "text") if os.path.isfile(text) else text  # noqa: PTH113
@@ -188,9 +192,9 @@ def _flags(name: str, left: deque[str], files: Mapping[str, str]) -> Flags:
 
 
 def whole(name: str, flags: Flags, files: Mapping[str, str] = MappingProxyType({})) -> Flags:
-    """Return flags with those of the YAML that they name, and with the keys of their JSON.
+    """Return flags, those in the YAML files that they name, and the keys of their JSON.
 
-    TensorRT-LLM goes by its file rather than by a flag, others by the flag.
+    If a file and a flag differ, TensorRT-LLM uses the file, and other engines the flag.
     """
     known = {Path(file).name: body for file, body in files.items()}
     for key in [key for key in flags if MEANS.get(key) == "options_file"]:
@@ -203,7 +207,7 @@ def whole(name: str, flags: Flags, files: Mapping[str, str] = MappingProxyType({
 
 
 def _keys(name: str, flag: Flag) -> Iterable[tuple[str, Flag]]:
-    """Return a flag, or those of the keys of its JSON, which --speculative-config always has."""
+    """Return a flag, or one for each key of its JSON. --speculative-config must be JSON."""
     is_draft, value = name == "speculative_config", flag.value
     is_json = isinstance(value, Mapping) or str(value).lstrip().startswith("{")
     if value is None or name not in _WITH_KEYS or not (is_draft or is_json):
@@ -219,7 +223,7 @@ def _keys(name: str, flag: Flag) -> Iterable[tuple[str, Flag]]:
 
 
 def object_of(flag: Flag, such: str) -> Any:
-    """Return the value of a flag that is JSON, a file with it, or what it has already."""
+    """Return the value of a flag: an object already, or read from JSON or a file with JSON."""
     text = flag.value
     if not isinstance(text, str):
         return text
@@ -233,7 +237,7 @@ def object_of(flag: Flag, such: str) -> Any:
 
 
 def _yaml(text: str, argument: str) -> dict[str, Any]:
-    """Return the keys of an object in YAML."""
+    """Return the keys and values of a YAML mapping."""
     import yaml  # slow to import
 
     try:
