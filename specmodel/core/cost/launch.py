@@ -65,7 +65,7 @@ def launched(engine: str, flags: Flags, *, is_line: bool = True) -> Launched:
 
 
 def speculative_arguments(config: Mapping[str, Any] | str) -> Launched:
-    """Return what vLLM's speculative_config means: a dict, JSON, or the path of a file with JSON."""
+    """Return what vLLM's speculative_config means: a dict, JSON, or the path of a JSON file."""
     name = "speculative_config"
     return launched("vllm", whole("vllm", {name: Flag(name, config)}))
 
@@ -85,9 +85,13 @@ def _meant(
             raise InputError(flag.typed, flag.value, row.get("refuse") or row["instead"])
         if "say" in row:
             notes.append(f"{flag.typed}: {row['say']}")
-        elif name in MEANS:
+        elif (meant := MEANS.get(name)) and "$" in text and meant not in ("head", "target"):
+            raise InputError(flag.typed, flag.value, TABLE["without"]["value"])
+        elif meant == "target" and "$" in text:
+            notes.append(f"{flag.typed} {text}: not set in the command")
+        elif meant:
             if text not in _OFF:
-                yield MEANS[name], flag
+                yield meant, flag
         else:
             what = _passed_over(name, flag, kinds)
             passed.setdefault(what, []).append(flag.typed)

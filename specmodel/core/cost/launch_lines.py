@@ -29,7 +29,9 @@ _WITH_KEYS = {
 }
 _FLAG = re.compile(r"--?(?!(?:inf|nan)\b)[A-Za-z]")
 _HERE = re.compile(
-    r"(?:>\s*(\S+)\s*)?<<-?\s*['\"]?(\w+)['\"]?(?:\s*>\s*(\S+))?[^\n]*\n(.*?)\n\s*\2\b", re.DOTALL
+    r"""(?:>\s*["']?([^\s"']+)["']?\s*)?<<-?\s*['"]?(\w+)['"]?"""
+    r"""(?:\s*>\s*["']?([^\s"']+))?[^\n]*\n(.*?)\n\s*\2\b""",
+    re.DOTALL,
 )
 """A file that a script writes as a here-document: its name, which may stand on either side, and its
 text."""
@@ -42,6 +44,13 @@ def flags_for(argument: str) -> list[str]:
         flag.partition(".")[0].replace("_", "-") for flag, name in MEANS.items() if name in names
     ]
     return [f"{hyphens}{flag}" for flag in flags for hyphens in ("--", "-")]
+
+
+_SET = re.compile(
+    r"""(?m)^\s*(?:export\s+)?(\w+)=(?:"((?:[^"\\]|\\.)*)"|'([^'\n]*)'|([^\s"']\S*))\s*$"""
+)
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::-([^}]*))?\})")
+"""A variable that a script sets, whose value may be quoted, and one that it uses."""
 
 
 class Flag(NamedTuple):
@@ -137,6 +146,7 @@ def launch_line(argument: str, text: str) -> tuple[str, Flags]:
     """
     # a line may be longer than a path can be, of which pathlib makes an error
     source = read_text(Path(text), argument, "text") if os.path.isfile(text) else text  # noqa: PTH113
+    source = _filled(source)
     files = {(before or after): body for before, _, after, body in _HERE.findall(source)}
     try:
         commands = list(_commands(_HERE.sub("\n", source)))
@@ -148,23 +158,31 @@ def launch_line(argument: str, text: str) -> tuple[str, Flags]:
                 if engine.start.fullmatch(" ".join(pair)):
                     return name, _flags(name, deque(command[place + 1 :]), files)
     for inner in (word for command in commands for word in command if " " in word):
+        if inner == text:
+            continue
         with suppress(InputError):
             return launch_line(argument, inner)
     expected = "a command that starts vLLM, SGLang, TensorRT-LLM or llama.cpp, such as vllm serve"
     raise InputError(argument, text, f"{expected} MODEL, or a file with such a command")
 
 
+def _filled(text: str) -> str:
+    """Return a script without comments, and with the values of variables that it sets."""
+    text, values = re.sub(r"(?m)^\s*#.*\n?|[ \t]#[^'\"\n]*$", "", text), dict[str, str]()
+
+    def fill(at: re.Match[str]) -> str:
+        return values.get(at[1] or at[2], (at[3] or at[0]).strip("'\""))
+
+    for name, in_double, in_single, bare in _SET.findall(text):
+        value = in_double or re.sub(r"([\"\\])", r"\\\1", in_single) or bare
+        values[name] = _VARIABLE.sub(fill, value)
+    return _VARIABLE.sub(fill, text)
+
+
 def _commands(text: str) -> Iterator[list[str]]:
-    """Yield the words of each command of a script, with its variables filled in."""
-    text = re.sub(r"(?m)^\s*#.*\n?|[ \t]#[^'\"\n]*$", "", text)
-    told = dict(re.findall(r"(?m)^\s*(?:export\s+)?(\w+)=(\S+)$", text))
+    """Yield the words of each command of a script."""
     text = re.sub(r"\$\([^()]*\)", lambda at: shlex.quote(at[0]), text.rstrip("\\ \n"))
-    filled = re.sub(
-        r"\$(?:(\w+)|\{(\w+)(?::-([^}]*))?\})",
-        lambda at: str(told.get(at[1] or at[2], at[3] or at[0])).strip("'\""),
-        text,
-    )
-    whole = re.sub(r"\s*\\+[ \t]*\n|[ \t]*\n\s*(?=--?[A-Za-z])", " ", filled)
+    whole = re.sub(r"\s*\\+[ \t]*\n|[ \t]*\n\s*(?=--?[A-Za-z])", " ", text)
     lexer = shlex.shlex(whole, posix=True, punctuation_chars="\n;&|")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
     words = list[str]()
@@ -227,12 +245,13 @@ def object_of(flag: Flag, such: str) -> Any:
     text = flag.value
     if not isinstance(text, str):
         return text
-    if not text.lstrip().startswith(("{", "[", '"')):
+    if not text.lstrip().startswith(("{", "[", '"', "$")):
         text = read_text(Path(text), flag.typed, "JSON")
     try:
         return parsed_json(text)
     except ValueError as error:
         expected = f"well-formed JSON such as {such} ({error})"
+        expected = TABLE["without"]["value"] if "$" in text else expected
         raise InputError(flag.typed, flag.value, expected) from None
 
 
@@ -244,6 +263,7 @@ def _yaml(text: str, argument: str) -> dict[str, Any]:
         found = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         expected = f"well-formed YAML ({' '.join(str(error).split())})"
+        expected = TABLE["without"]["value"] if "$" in text else expected
         raise InputError(argument, text[:200], expected) from None
     if not isinstance(found, dict):
         raise InputError(argument, text[:200], "options such as speculative_config, with values")
