@@ -51,13 +51,13 @@ def test_flags_mean_arguments(line, told):
 
 @one_case(
     "flags note",
-    ("--enable-lora", "adapters are not counted"),
+    ("--enable-lora", "adapters are not modelled"),
     ("--enable-eplb", "copies of busy experts are not modelled"),
-    ("--all2all-backend naive", "other kernels may run"),
-    ("--port 80 --trust-remote-code", "--port, --trust-remote-code: has no effect"),
-    ("--max-num-seqs 64", "has no effect on the prediction"),
-    ("--not-there 7", "unknown to specmodel, and ignored"),
-    ("--pipeline-parallel-size 1", "has no effect on the prediction"),
+    ("--all2all-backend naive", "may select kernels that are not modelled"),
+    ("--port 80 --trust-remote-code", "no effect on the prediction: --port, --trust-remote-code"),
+    ("--max-num-seqs 64", "no effect on the prediction"),
+    ("--not-there 7", "unknown, ignored: --not-there"),
+    ("--pipeline-parallel-size 1", "no effect on the prediction"),
     ("--speculative-config.rejection_sample_method block --spec-method mtp", "give the acceptance"),
     ("--compilation-config.cudagraph_mode NONE", "slower than predicted"),
 )
@@ -77,7 +77,7 @@ def test_other_flags_are_told(flags, note):
     ("llama-server -m x -nkvo", "does not model a KV cache on the host"),
     ("llama-server -m x --spec-default", "ngram-mod, which specmodel does not model"),
     ("vllm serve x/y --tensor-paralel-size 8", "--tensor-parallel-size, if you mean that"),
-    ("vllm serve x/y -tp $TP", "a whole number, at least 1"),
+    ("vllm serve x/y -tp $TP", "put a line such as TP=8 before the command"),
     (f"{SGLANG} --speculative-adaptive", "load --policy sglang"),
     ("sglang serve --model x --tp 8 --attn-dp-size 3", "a divisor of the 8 GPUs"),
     ("sglang serve --model x --speculative-num-steps 3", "--speculative-algorithm too"),
@@ -153,3 +153,44 @@ def test_the_dict_goes_beside_no_argument_that_it_says():
     config = {"method": "mtp", "num_speculative_tokens": 3}
     with pytest.raises(InputError, match="draft_length: got 2; expected none, as speculative_conf"):
         predict("qwen3.5-397b", "h200", speculative_config=config, draft_length=2, batch_size=1)
+
+
+SCRIPT = r"""
+# A script as benchmarks have them
+DRAFT="x/head-eagle3"
+if [ "$EVAL" = true ]; then
+    CONFIG="{\"method\": \"eagle3\", \"model\": \"$DRAFT\", \"num_speculative_tokens\": 5}"
+fi
+FILE='options.yml'
+cat > "$FILE" << EOF
+speculative_config:
+    decoding_type: MTP
+    num_nextn_predict_layers: ${DEPTH:-3}
+EOF
+date "$(date +%s)"
+"""
+
+
+@one_case(
+    "command told",
+    ('vllm serve "$MODEL" -tp "${TP:-2}" --speculative-config "$CONFIG" --port "$PORT"',
+     "drafter=eagle3 draft_length=5 tensor_parallel=2"),
+    ("trtllm-serve $MODEL --tp_size=4 --config $FILE",
+     "drafter=mtp draft_length=3 tensor_parallel=4"),
+)  # fmt: skip
+def test_variables_and_files_of_a_script_are_filled_in(command, told):
+    words, notes = said(f"{SCRIPT}{command} > log 2>&1 &")
+    assert words == told
+    assert "not set in the command" in "; ".join(notes)
+
+
+@one_case(
+    "command told",
+    ("vllm serve x/y --speculative-config $SPEC", "put a line such as TP=8"),
+    ("""vllm serve x/y -sc '{"method": "mtp", "num_speculative_tokens": $N}'""", "such as TP=8"),
+    ('echo "$(date +%s)"', "a command that starts vLLM"),
+)
+def test_what_a_script_does_not_set_is_refused(command, told):
+    with pytest.raises(InputError) as refused:
+        said(command)
+    assert told in str(refused.value)

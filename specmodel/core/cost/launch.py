@@ -1,7 +1,7 @@
 """Translate the flags of an engine's launch command into arguments of this package.
 
-What they mean, and what is told of those that mean nothing here, stands in
-``data/launch_flags.toml``.
+``data/launch_flags.toml`` lists what each flag means, and the notes and errors for flags without a
+meaning here.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _NONE = Flag("", "")
 
 
 class Launched(NamedTuple):
-    """What flags say: the engine, arguments by name, and notes; a draft model, or what lacks one.
+    """What flags mean: an engine, arguments of this package by name, and notes.
 
-    Its `model` is the path or id that was given, and `lacking` the flag that would give one.
+    `model` is the path or id of the draft model. If the drafter needs a model and none is given,
+    `lacking` is the flag that would name one.
     """
 
     engine: str
@@ -38,9 +39,11 @@ class Launched(NamedTuple):
 
 
 def launched(engine: str, flags: Flags, *, is_line: bool = True) -> Launched:
-    """Return what flags say; those typed one by one, not in a whole line, must each mean something.
+    """Return what flags mean.
 
-    What changes the work of a step and is not modelled is refused, or noted.
+    Flags that change the work of a step and are not modelled raise an InputError or add a note. If
+    flags are typed one by one, not in a whole line, some more raise an InputError: those for which
+    this package has an argument with another meaning, such as ``--max-model-len``.
     """
     notes: list[str] = []
     told = dict(_meant(engine, flags, notes, is_line=is_line))
@@ -62,7 +65,7 @@ def launched(engine: str, flags: Flags, *, is_line: bool = True) -> Launched:
 
 
 def speculative_arguments(config: Mapping[str, Any] | str) -> Launched:
-    """Return what vLLM's speculative_config says: the dict of its Python, its JSON, or a file."""
+    """Return what vLLM's speculative_config means: a dict, JSON, or the path of a JSON file."""
     name = "speculative_config"
     return launched("vllm", whole("vllm", {name: Flag(name, config)}))
 
@@ -70,7 +73,7 @@ def speculative_arguments(config: Mapping[str, Any] | str) -> Launched:
 def _meant(
     engine: str, flags: Flags, notes: list[str], *, is_line: bool
 ) -> Iterator[tuple[str, Flag]]:
-    """Yield what flags mean; note the others, and refuse where the answer would be another's."""
+    """Yield the meaning and flag of each flag that has one; add notes or raise for the others."""
     kinds, passed = engines()[engine].kinds, dict[str, list[str]]()
     for name, flag in flags.items():
         text = str(flag.value)
@@ -82,19 +85,24 @@ def _meant(
             raise InputError(flag.typed, flag.value, row.get("refuse") or row["instead"])
         if "say" in row:
             notes.append(f"{flag.typed}: {row['say']}")
-        elif name in MEANS:
+        elif (meant := MEANS.get(name)) and "$" in text and meant not in ("head", "target"):
+            raise InputError(flag.typed, flag.value, TABLE["without"]["value"])
+        elif meant == "target" and "$" in text:
+            notes.append(f"{flag.typed} {text}: not set in the command")
+        elif meant:
             if text not in _OFF:
-                yield MEANS[name], flag
+                yield meant, flag
         else:
             what = _passed_over(name, flag, kinds)
             passed.setdefault(what, []).append(flag.typed)
-    notes += [f"{', '.join(typed)}: {what}" for what, typed in passed.items()]
+    notes += [f"{what}: {', '.join(typed)}" for what, typed in passed.items()]
 
 
 def _passed_over(name: str, flag: Flag, kinds: Mapping[str, str]) -> str:
-    """Return what is told of a flag that means nothing here; refuse one that is spelt like others.
+    """Return the note for a flag without a meaning here.
 
-    Of keys of a configuration, not all are known.
+    An unknown flag that is spelt almost like a known one raises an InputError. The list of keys
+    within a configuration is incomplete, so that an unknown key must be closer to a known one.
     """
     from difflib import get_close_matches  # slow to import
 
@@ -113,7 +121,7 @@ def _passed_over(name: str, flag: Flag, kinds: Mapping[str, str]) -> str:
 def _drafting(
     engine: str, method: Flag, head: Flag, told: dict[str, Flag], notes: list[str]
 ) -> str:
-    """Return the drafter of a method and a draft model, "" where neither is given."""
+    """Return the drafter that a method and a draft model name, "" if neither is given."""
     word, path = str(method.value), str(head.value)
     word = TABLE["methods"].get(engine, {}).get(word.lower(), word)
     if not word and engine == "llama.cpp":
@@ -132,22 +140,22 @@ def _drafting(
     if drafter == path:
         return _by_name(path, notes)
     if path:
-        notes.append(f"{path}: no file of it is read, but the usual {drafter} taken")
+        notes.append(f"{path}: its files are not read, the usual {drafter} is assumed")
     return drafter
 
 
 def _lengths(engine: str, told: dict[str, Flag], drafter: str, notes: list[str]) -> dict[str, Any]:
-    """Return the draft length or that of each batch size, trees, and acceptance that is made up."""
+    """Return the draft length or the schedule of lengths, the tree, and synthetic acceptance."""
     steps, verified, width = (told.pop(n, None) for n in TABLE["degrees"]["lengths"].split())
     if verified and (drafter in block_drafters() or is_lookup(drafter)):
-        steps = None  # which SGLang has at 1 for a block, and passes over for a look-up
+        steps = None  # SGLang has 1 for a block, and ignores it for a look-up
     length = _count(steps) if steps else _count(verified, 1) - 1 if verified else None
     said: dict[str, Any] = {"draft_length": length}
     if width and _count(width) > 1:
         said |= {"tree_width": _count(width), "verify_tokens": verified and _count(verified)}
     elif steps and verified and _count(verified) != _count(steps) + 1:
-        taken = f"{engine} takes steps + 1, {_count(steps) + 1}"
-        notes.append(f"{verified.typed} {verified.value}: {taken}")
+        used = f"{engine} uses the number of steps + 1, {_count(steps) + 1}"
+        notes.append(f"{verified.typed} {verified.value}: {used}")
     tokens, rates = told.pop("synthetic_tokens", None), told.pop("synthetic_rates", None)
     if rates:
         listed = rates.value if isinstance(rates.value, list) else [rates.value]
@@ -168,9 +176,10 @@ def _lengths(engine: str, told: dict[str, Flag], drafter: str, notes: list[str])
 
 
 def _by_batch(flag: Flag) -> str:
-    """Return the draft length of each batch size as text, from the form of each engine.
+    """Return a schedule of draft lengths by batch size as text, from the form of any engine.
 
-    vLLM has ranges, TensorRT-LLM the last size of each length, SGLang the first.
+    vLLM lists ranges of batch sizes. TensorRT-LLM lists the largest batch size of each length,
+    SGLang the smallest.
     """
     told = object_of(flag, such := "[[1, 16, 3], [17, 64, 2]]")
     if isinstance(told, Mapping):
@@ -192,7 +201,10 @@ def _by_batch(flag: Flag) -> str:
 
 
 def _layout(engine: str, told: dict[str, Flag], notes: list[str]) -> dict[str, Any]:
-    """Return the degrees: what copies attention and spreads experts lies within tensor parallel."""
+    """Return degrees of parallelism.
+
+    The GPUs that hold copies of attention or share experts are among those of tensor parallelism.
+    """
     names = TABLE["degrees"]["by"].split()
     tensor, data, copies, experts, sends = (told.pop(name, None) for name in names)
     width, each = (_count(flag, 1) if flag else 1 for flag in (tensor, data))
@@ -202,7 +214,7 @@ def _layout(engine: str, told: dict[str, Flag], notes: list[str]) -> dict[str, A
             raise InputError(copies.typed, copies.value, f"a divisor of the {width} GPUs")
         width //= each
     elif engine == "sglang" and data and each > 1:
-        notes.append(f"{data.typed} {data.value}: the answer is for one of these servers")
+        notes.append(f"{data.typed} {data.value}: the prediction is for one of these servers")
         each = 1
     said = {"tensor_parallel": width} if tensor or copies else {}
     said |= {"data_parallel": each} if data or copies else {}
@@ -213,14 +225,14 @@ def _layout(engine: str, told: dict[str, Flag], notes: list[str]) -> dict[str, A
 
 
 def _own(name: str, flag: Flag, notes: list[str]) -> Any:
-    """Return the value of an argument as a flag has it, None where it leaves it open."""
+    """Return the value of an argument that a flag sets, None if the flag leaves it open."""
     word = str(flag.value).lower()
     if name.endswith("_dtype"):
-        is_untold = word in TABLE["dtypes"]["untold"].split()
+        is_open = word in TABLE["dtypes"]["untold"].split()
         word = TABLE["dtypes"]["words"].get(word, word)
-        return None if is_untold else check_dtype(flag.typed, word)
+        return None if is_open else check_dtype(flag.typed, word)
     if name == "attention_backend" and word not in BACKENDS:
-        notes.append(f"{flag.typed} {flag.value}: {TABLE['kernels']['told']}")
+        notes.append(f"{TABLE['kernels']['told']}: {flag.typed} {flag.value}")
         return None
     if name == "host_expert_layers":
         return "all" if whole_of(word) is None else flag.value
@@ -230,18 +242,20 @@ def _own(name: str, flag: Flag, notes: list[str]) -> Any:
 
 
 def _by_name(model: str, notes: list[str]) -> str:
-    """Return a model as it was given, but the name alone of a path that is not there."""
+    """Return a model as it was given; of a path that does not exist, only the last part."""
     path = model.replace("\\", "/").rstrip("/")
     if "/" not in path or is_id(path) or is_local(path):
         return model
-    notes.append(f"{model}: not here, and taken by its name")
-    return path.rpartition("/")[2]
+    name = path.rpartition("/")[2]
+    notes.append(f"{model} is not on this machine: read as the name {name}")
+    return name
 
 
 def drafter_of(argument: str, method: str, model: str) -> str:
-    """Return the drafter of a method and a model; refuse words and heads that are not modelled.
+    """Return the drafter that a method and a model name, an InputError if it is not modelled.
 
-    A model, an assistant and a head whose file is here are drafters by their own names.
+    Draft models, Gemma's assistants, and heads whose files are on this machine are returned as they
+    were given; other heads by their kind.
     """
     name, kind, named = model.lower(), drafter_called(method), _named_in(model)
     for part in TABLE["drafts"]["unmodelled"].split():
@@ -253,7 +267,7 @@ def drafter_of(argument: str, method: str, model: str) -> str:
         expected = f"{nearest(method, named_drafters())}, or draft-model with a model"
         raise InputError(argument, method, expected)
     if _named_in(name.rstrip("/").rpartition("/")[2]) == "mtp" and kind in ("eagle", "eagle3"):
-        kind = "mtp"  # a module exported from its checkpoint, which SGLang runs as EAGLE
+        kind = "mtp"  # a module exported from its checkpoint: SGLang runs it as EAGLE
     kind = kind or named
     if "assistant" in name and kind not in block_drafters():
         return model
@@ -266,8 +280,8 @@ def drafter_of(argument: str, method: str, model: str) -> str:
 
 
 def _named_in(model: str) -> str:
-    """Return the drafter that the name of a model has as a word, the last one; "" for none."""
-    # "parallel" says too little in a name
+    """Return the last drafter that the name of a model contains as a word; "" for none."""
+    # "parallel" alone does not name a drafter
     words = sorted({*named_drafters(), "nextn"} - {"parallel"}, key=len, reverse=True)
     letters = [re.sub(r"-|(?<=[a-z])(?=\d)", "[-_]?", word) for word in words]
     found = re.findall(rf"(?<![a-z])(?:{'|'.join(letters)})(?![a-z0-9])", model.lower())

@@ -1,4 +1,4 @@
-"""Launch commands of engines as people paste them, and the files that they name, as flags."""
+"""Split launch commands of engines, and the files that they name, into flags."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from specmodel.core.cost.where import literal
 
 TABLE: dict[str, Any] = toml_tables(Path(__file__).parent / "data/launch_flags.toml")
 MEANS = {flag: name for name, flags in TABLE["means"].items() for flag in flags.split()}
-"""What flags mean, by their names with underscores."""
+"""Meanings of flags, by their names with underscores."""
 _KINDS = ("switches", "lists", "values", "keys")
 _WITH_KEYS = {
     flag.partition(".")[0]
@@ -29,13 +29,16 @@ _WITH_KEYS = {
 }
 _FLAG = re.compile(r"--?(?!(?:inf|nan)\b)[A-Za-z]")
 _HERE = re.compile(
-    r"(?:>\s*(\S+)\s*)?<<-?\s*['\"]?(\w+)['\"]?(?:\s*>\s*(\S+))?[^\n]*\n(.*?)\n\s*\2\b", re.DOTALL
+    r"""(?:>\s*["']?([^\s"']+)["']?\s*)?<<-?\s*['"]?(\w+)['"]?"""
+    r"""(?:\s*>\s*["']?([^\s"']+))?[^\n]*\n(.*?)\n\s*\2\b""",
+    re.DOTALL,
 )
-"""A file that a script writes: its name before or after, and what it holds."""
+"""A file that a script writes as a here-document: its name, which may stand on either side, and its
+text."""
 
 
 def flags_for(argument: str) -> list[str]:
-    """Return the flags that may have filled in an argument, as they are typed."""
+    """Return the flags that set an argument, as they are typed."""
     names = TABLE["fills"].get(argument, argument).split()
     flags = [
         flag.partition(".")[0].replace("_", "-") for flag, name in MEANS.items() if name in names
@@ -43,8 +46,15 @@ def flags_for(argument: str) -> list[str]:
     return [f"{hyphens}{flag}" for flag in flags for hyphens in ("--", "-")]
 
 
+_SET = re.compile(
+    r"""(?m)^\s*(?:export\s+)?(\w+)=(?:"((?:[^"\\]|\\.)*)"|'([^'\n]*)'|([^\s"']\S*))\s*$"""
+)
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::-([^}]*))?\})")
+"""A variable that a script sets, whose value may be quoted, and one that it uses."""
+
+
 class Flag(NamedTuple):
-    """A flag as it was typed, and its value: text, or what JSON and YAML have."""
+    """A flag as it was typed, and its value: text, or a value of JSON or YAML."""
 
     typed: str
     value: Any
@@ -54,14 +64,14 @@ Flags = dict[str, Flag]
 
 
 class Engine(NamedTuple):
-    """An engine's command: how it starts, words beside the model's, and the kinds of its flags."""
+    """An engine's command: its first words, words that are no model, and kinds of its flags."""
 
     start: re.Pattern[str]
     beside: tuple[str, ...]
     kinds: Mapping[str, str]
 
     def known(self, word: str) -> tuple[str, str]:
-        """Return the name and kind of a flag, which may be cut short; "" is an unknown one's."""
+        """Return the name and kind of a flag, which may be abbreviated; "" for an unknown kind."""
         name = word.lstrip("-").replace("-", "_").lower()
         if level := re.fullmatch(r"-O\.?(\d)", word):
             return "optimization_level", f"={level[1]}"
@@ -91,7 +101,7 @@ def engines() -> dict[str, Engine]:
 
 
 def flag_at(word: str, left: deque[str], engine: Engine) -> tuple[str, Flag]:
-    """Return the name of a flag and what it says; take its values away from the words `left`."""
+    """Return the name of a flag and the flag; remove its values from the words `left`."""
     typed, has_value, value = word.partition("=")
     name, kind = engine.known(typed)
     if has_value or kind.startswith("="):
@@ -105,7 +115,10 @@ def flag_at(word: str, left: deque[str], engine: Engine) -> tuple[str, Flag]:
 
 
 def typed_flag(word: str, left: deque[str]) -> tuple[str, Flag] | None:
-    """Return the flag of an engine that a word is, by its whole name, and what it says."""
+    """Return the name and the flag that a word is of any engine; None if it is of none.
+
+    Names of flags are not abbreviated here.
+    """
     typed = word.partition("=")[0]
     for engine in engines().values():
         name, kind = engine.known(typed)
@@ -128,11 +141,12 @@ def engine_of(flags: Flags) -> str:
 def launch_line(argument: str, text: str) -> tuple[str, Flags]:
     """Return the engine and the flags of a launch command, which a file may hold.
 
-    The model is a flag too. Before the command may stand variables and other programs; what a
-    script sets and writes is read where the command names it.
+    The model is a flag too. Other commands may come before it. Variables that a script sets are
+    filled in, and files that it writes are read if the command names them.
     """
     # a line may be longer than a path can be, of which pathlib makes an error
     source = read_text(Path(text), argument, "text") if os.path.isfile(text) else text  # noqa: PTH113
+    source = _filled(source)
     files = {(before or after): body for before, _, after, body in _HERE.findall(source)}
     try:
         commands = list(_commands(_HERE.sub("\n", source)))
@@ -144,23 +158,31 @@ def launch_line(argument: str, text: str) -> tuple[str, Flags]:
                 if engine.start.fullmatch(" ".join(pair)):
                     return name, _flags(name, deque(command[place + 1 :]), files)
     for inner in (word for command in commands for word in command if " " in word):
+        if inner == text:
+            continue
         with suppress(InputError):
             return launch_line(argument, inner)
     expected = "a command that starts vLLM, SGLang, TensorRT-LLM or llama.cpp, such as vllm serve"
     raise InputError(argument, text, f"{expected} MODEL, or a file with such a command")
 
 
+def _filled(text: str) -> str:
+    """Return a script without comments, and with the values of variables that it sets."""
+    text, values = re.sub(r"(?m)^\s*#.*\n?|[ \t]#[^'\"\n]*$", "", text), dict[str, str]()
+
+    def fill(at: re.Match[str]) -> str:
+        return values.get(at[1] or at[2], (at[3] or at[0]).strip("'\""))
+
+    for name, in_double, in_single, bare in _SET.findall(text):
+        value = in_double or re.sub(r"([\"\\])", r"\\\1", in_single) or bare
+        values[name] = _VARIABLE.sub(fill, value)
+    return _VARIABLE.sub(fill, text)
+
+
 def _commands(text: str) -> Iterator[list[str]]:
-    """Yield the words of each command of a script, with its variables filled in."""
-    text = re.sub(r"(?m)^\s*#.*\n?|[ \t]#[^'\"\n]*$", "", text)
-    told = dict(re.findall(r"(?m)^\s*(?:export\s+)?(\w+)=(\S+)$", text))
+    """Yield the words of each command of a script."""
     text = re.sub(r"\$\([^()]*\)", lambda at: shlex.quote(at[0]), text.rstrip("\\ \n"))
-    filled = re.sub(
-        r"\$(?:(\w+)|\{(\w+)(?::-([^}]*))?\})",
-        lambda at: str(told.get(at[1] or at[2], at[3] or at[0])).strip("'\""),
-        text,
-    )
-    whole = re.sub(r"\s*\\+[ \t]*\n|[ \t]*\n\s*(?=--?[A-Za-z])", " ", filled)
+    whole = re.sub(r"\s*\\+[ \t]*\n|[ \t]*\n\s*(?=--?[A-Za-z])", " ", text)
     lexer = shlex.shlex(whole, posix=True, punctuation_chars="\n;&|")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
     words = list[str]()
@@ -188,9 +210,9 @@ def _flags(name: str, left: deque[str], files: Mapping[str, str]) -> Flags:
 
 
 def whole(name: str, flags: Flags, files: Mapping[str, str] = MappingProxyType({})) -> Flags:
-    """Return flags with those of the YAML that they name, and with the keys of their JSON.
+    """Return flags, those in the YAML files that they name, and the keys of their JSON.
 
-    TensorRT-LLM goes by its file rather than by a flag, others by the flag.
+    If a file and a flag differ, TensorRT-LLM uses the file, and other engines the flag.
     """
     known = {Path(file).name: body for file, body in files.items()}
     for key in [key for key in flags if MEANS.get(key) == "options_file"]:
@@ -203,7 +225,7 @@ def whole(name: str, flags: Flags, files: Mapping[str, str] = MappingProxyType({
 
 
 def _keys(name: str, flag: Flag) -> Iterable[tuple[str, Flag]]:
-    """Return a flag, or those of the keys of its JSON, which --speculative-config always has."""
+    """Return a flag, or one for each key of its JSON. --speculative-config must be JSON."""
     is_draft, value = name == "speculative_config", flag.value
     is_json = isinstance(value, Mapping) or str(value).lstrip().startswith("{")
     if value is None or name not in _WITH_KEYS or not (is_draft or is_json):
@@ -219,27 +241,29 @@ def _keys(name: str, flag: Flag) -> Iterable[tuple[str, Flag]]:
 
 
 def object_of(flag: Flag, such: str) -> Any:
-    """Return the value of a flag that is JSON, a file with it, or what it has already."""
+    """Return the value of a flag: an object already, or read from JSON or a file with JSON."""
     text = flag.value
     if not isinstance(text, str):
         return text
-    if not text.lstrip().startswith(("{", "[", '"')):
+    if not text.lstrip().startswith(("{", "[", '"', "$")):
         text = read_text(Path(text), flag.typed, "JSON")
     try:
         return parsed_json(text)
     except ValueError as error:
         expected = f"well-formed JSON such as {such} ({error})"
+        expected = TABLE["without"]["value"] if "$" in text else expected
         raise InputError(flag.typed, flag.value, expected) from None
 
 
 def _yaml(text: str, argument: str) -> dict[str, Any]:
-    """Return the keys of an object in YAML."""
+    """Return the keys and values of a YAML mapping."""
     import yaml  # slow to import
 
     try:
         found = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         expected = f"well-formed YAML ({' '.join(str(error).split())})"
+        expected = TABLE["without"]["value"] if "$" in text else expected
         raise InputError(argument, text[:200], expected) from None
     if not isinstance(found, dict):
         raise InputError(argument, text[:200], "options such as speculative_config, with values")
