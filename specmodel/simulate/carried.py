@@ -14,7 +14,8 @@ from specmodel.core.base.errors import InputError
 from specmodel.core.base.units import LARGEST_PRICE, FloatArray, check, format_si
 from specmodel.plan.sweeps.workers import results
 from specmodel.simulate.arguments import ComputeArguments
-from specmodel.simulate.capacity import MEANS, NOTHING, Capacity
+from specmodel.simulate.capacity import NOTHING, Capacity
+from specmodel.simulate.outcome import MEANS
 from specmodel.simulate.study import Row, add_costs
 from specmodel.simulate.trial import Trial
 

@@ -24,7 +24,7 @@ from specmodel.simulate.disaggregated import DisaggregatedPrefill
 from specmodel.simulate.drafting import drafting, verifying
 from specmodel.simulate.limits import usual_scheduler
 from specmodel.simulate.machine_code import is_worth_compiling
-from specmodel.simulate.outcome import Run
+from specmodel.simulate.outcome import Run, averages
 from specmodel.simulate.requests import Arrivals, Lengths, Requests, draw_requests
 from specmodel.simulate.service import Service, prepare
 from specmodel.simulate.times import drafting_in_full
@@ -272,17 +272,10 @@ def under_load(
                 "policy": name,
                 "request_rate": load.request_rate or None,
                 "users": load.users or None,
-                "running": run.running,
-                "tpot": run.mean_tpot,
-                "tpot_p90": float(np.quantile(tpot, 0.9)),
-                "ttft": float(ttft.mean()),
+                **averages([run], run.measured, study.first_token_time),
                 "ttft_p50": float(np.median(ttft)),
-                "ttft_p90": float(np.quantile(ttft, 0.9)),
                 "interval_p99": run.interval_quantile(0.99),
-                "throughput": run.throughput,
                 "carried_rate": run.carried_rate,
-                "tokens_per_step": run.tokens_per_step,
-                "drafted_tokens_per_step": run.drafted_per_step,
                 "goodput": wanted and float((wanted.slowness(ttft, tpot) <= 1).mean()),
                 "preemptions": run.state.preemptions,
                 "is_steady": run.is_steady,

@@ -10,10 +10,10 @@ from msgspec import Struct, field
 
 from specmodel.core.algebra.acceptance import Acceptance
 from specmodel.core.base.units import FloatArray, check
-from specmodel.simulate.capacity import NOTHING, Capacity, Load, Targets, load_of, search, widened
+from specmodel.simulate.capacity import NOTHING, Capacity, Load, Targets, search, widened
 from specmodel.simulate.loop import blocks_for
 from specmodel.simulate.machine_code import is_worth_compiling
-from specmodel.simulate.outcome import WARM_UP, Run
+from specmodel.simulate.outcome import WARM_UP, Run, are_steady, averages
 from specmodel.simulate.requests import ASKED, LENGTHS, Arrivals, Lengths, Requests, cut
 from specmodel.simulate.sampling import stream
 from specmodel.simulate.service import Service
@@ -100,7 +100,14 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         with ThreadPoolExecutor(self.replications) as pool:
             run = partial(self._run, service, rate, own.stop, float(tpot.max()))
             runs = list(pool.map(run, range(self.replications)))
-        return load_of(rate, runs, own, self.targets, self.study.first_token_time)
+        added = self.study.first_token_time
+        slowness = (self.targets.slowness(run.ttft[own], run.tpot[own], added) for run in runs)
+        return Load(
+            rate=rate,
+            slowness=tuple(map(np.sort, slowness)),
+            is_steady=all(run.is_steady for run in runs) or are_steady(runs),
+            means=averages(runs, own, added),
+        )
 
     def alone(self, name: str) -> tuple[float, float]:
         """Return TTFT and TPOT that the target share of requests meets, each running alone [s]."""
