@@ -335,15 +335,20 @@ def by_context(times, context, pauses=True):
     return ReplayTimes(**{name: of(name) for name in names})
 
 
+def check_times(trace, times, policy, request, prompt=0):
+    """Compare the time of each step with that of its context, with so much more at the first."""
+    steps = timeline(trace, times, policy, request=request, seed=0, variation=NONE)
+    expected = [
+        by_context(times, prompt + position).step_time[drafted]
+        for position, drafted in zip(steps["position"], steps["drafted_tokens"], strict=True)
+    ]
+    assert steps["step_time"].tolist() == pytest.approx(expected, rel=1e-12)
+
+
 def test_steps_take_longer_as_context_grows(growing_times):
     trace = bursty_trace(3, 30)
     for request in range(3):
-        steps = timeline(trace, growing_times, "fixed:3", request=request, seed=0, variation=NONE)
-        expected = [
-            by_context(growing_times, position).step_time[drafted]
-            for position, drafted in zip(steps["position"], steps["drafted_tokens"], strict=True)
-        ]
-        assert steps["step_time"].tolist() == pytest.approx(expected, rel=1e-12)
+        check_times(trace, growing_times, "fixed:3", request)
         none = timeline(trace, growing_times, "none", request=request, seed=0, variation=NONE)
         plain = [by_context(growing_times, position).forward_time for position in none["position"]]
         assert none["step_time"].tolist() == pytest.approx(plain, rel=1e-12)
@@ -357,16 +362,8 @@ def test_steps_take_longer_as_context_grows(growing_times):
 
 def test_requests_begin_with_their_prompts(growing_times):
     trace = replace(bursty_trace(3, 32), prompt_tokens=np.array([700, 900, 1000]))
-    steps = [
-        timeline(trace, growing_times, "fixed:2", request=request, seed=0, variation=NONE)
-        for request in range(3)
-    ]
-    for own, later in zip(steps, (0, 200, 300), strict=True):
-        expected = [
-            by_context(growing_times, later + position).step_time[drafted]
-            for position, drafted in zip(own["position"], own["drafted_tokens"], strict=True)
-        ]
-        assert own["step_time"].tolist() == pytest.approx(expected, rel=1e-12)
+    for request, prompt in enumerate((0, 200, 300)):
+        check_times(trace, growing_times, "fixed:2", request, prompt)
     before = replace(trace, prompt_tokens=np.array([700, 699, 900]))
     with pytest.raises(InputError, match=r"prompt_tokens: got 699; expected at least 700"):
         simulate(before, growing_times, ["none"], seed=0)

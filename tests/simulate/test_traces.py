@@ -31,16 +31,16 @@ def look_up(context, low, high, match, most):
     return []
 
 
-def reference(prompt, output, low, high, match, most):
+def reference(prompts, outputs, look_up, *options):
     """Lengths of the proposals and of what holds of them."""
     pairs = []
-    for p in range(len(output)):
-        proposal = look_up(prompt + output[:p], low, high, match, most)
-        coming = output[p:]
-        held = 0
-        while held < min(len(proposal), len(coming)) and proposal[held] == coming[held]:
-            held += 1
-        pairs.append((len(proposal), held))
+    for prompt, output in zip(prompts, outputs, strict=True):
+        for p in range(len(output)):
+            proposal, coming = look_up(prompt + output[:p], *options), output[p:]
+            held = 0
+            while held < min(len(proposal), len(coming)) and proposal[held] == coming[held]:
+                held += 1
+            pairs.append((len(proposal), held))
     return pairs
 
 
@@ -67,11 +67,7 @@ def test_ngram_traces_equal_the_definition(most, match):
         prompts, outputs = random_requests(rng, CASES)
         options = {"min_ngram": low, "max_ngram": high, "match": match, "max_proposal": most}
         trace = ngram_trace(prompts, outputs, **options)
-        expected = [
-            pair
-            for prompt, output in zip(prompts, outputs, strict=True)
-            for pair in reference(prompt, output, low, high, match, most)
-        ]
+        expected = reference(prompts, outputs, look_up, low, high, match, most)
         assert pairs_of(trace) == expected, (low, high, prompts, outputs)
         assert trace.output_tokens.tolist() == [len(output) for output in outputs]
         assert trace.max_draft_length == most
@@ -95,15 +91,7 @@ def sampler_output(ids, length):
 def test_filled_look_ups_are_those_of_vllm_0_6_6():
     prompts, outputs = random_requests(np.random.default_rng(66), 400)
     trace = ngram_trace(prompts, outputs, **AS_VLLM_0_6_6, max_proposal=PROPOSED)
-    expected = []
-    for prompt, output in zip(prompts, outputs, strict=True):
-        for p in range(len(output)):
-            proposal, coming = sampler_output(prompt + output[:p], PROPOSED), output[p:]
-            pairs = zip(proposal, coming, strict=False)
-            held = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
-            most = min(len(proposal), len(coming))
-            expected.append((len(proposal), most if held is None else held))
-    assert pairs_of(trace) == expected
+    assert pairs_of(trace) == reference(prompts, outputs, sampler_output, PROPOSED)
 
 
 TEXT = [*range(100, 140)]  # no token twice

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from constant_steps import tpot_of
+from constant_steps import requests_of, tpot_of
 from engine_rules import verified_drafts
 
 from specmodel import Acceptance, deploy
-from specmodel.simulate import Arrivals, Lengths, Requests, Service, Study
+from specmodel.simulate import Arrivals, Lengths, Service, Study
 from specmodel.simulate.drafting import verifying
 from specmodel.simulate.state import Limits
 from specmodel.simulate.tables import TabulatedTimes
@@ -37,9 +37,7 @@ def jumping_times():
 def test_each_step_verifies_as_many_tokens_as_the_rule_on_all_of_them(compiled):
     generator, times = np.random.default_rng(4), jumping_times()
     prompts, outputs = (generator.integers(low, 60, 200) for low in (1, 2))
-    requests = Requests(
-        arrival_time=np.zeros(200), prompt_tokens=prompts, output_tokens=outputs, users=MOST
-    )
+    requests = requests_of(prompts, outputs, users=MOST)
     drafts = verifying(times, RATES, LONGEST, 50.0)
     limits = Limits(blocks=10_000, max_running=MOST, token_budget=4000)
     service = Service(times=times, limits=limits, drafts=drafts, acceptance=RATES)
