@@ -47,26 +47,14 @@ SERVERS = 8
 """Servers that receive requests in turn, where a server keeps the state of a policy [-]."""
 
 
-class Requests(NamedTuple):
-    """The requests to replay, in order.
-
-    `places` are their indices in the trace, and `owners` the numbers of their policies. `plan` has
-    a draft length for each position; it is empty if the policy decides. `context` is the context
-    of each request's first step minus the context of the first row of the table [token].
-    """
-
-    places: Any
-    owners: Any
-    plan: Any
-    context: Any
-
-
 class Positions(NamedTuple):
     """What is known about each output position before the replay.
 
     Request i has `lengths[i]` positions from `first[i]` on. `proposed` is the number of tokens that
     the drafter proposes at each position. `accepted` contains rows of accepted tokens by position;
-    the row for a draft length starts at `rows[draft_length]` [token].
+    the row for a draft length starts at `rows[draft_length]`. `plan` has a draft length for each
+    position; it is empty if the policy decides. `context` is the context of each request's first
+    step minus the context of the first row of the table of times [token].
     """
 
     proposed: Any
@@ -74,6 +62,8 @@ class Positions(NamedTuple):
     rows: Any
     first: Any
     lengths: Any
+    plan: Any
+    context: Any
     noise: Noise
 
 
@@ -94,33 +84,28 @@ class RequestTotals(NamedTuple):
 def serial_loop(
     rule: Function,
     policies: Any,
-    requests: Requests,
+    places: Any,
+    owners: Any,
     known: Positions,
     table: StepTable,
     totals: RequestTotals,
 ) -> None:
-    """Replay requests one after another, each with the policy of its owner."""
-    for i in requests.places:
-        policy, start = policies[requests.owners[i]], requests.context[i] - known.first[i]
-        found = replay_request(rule, policy, i, requests.plan, start, known, table)
+    """Replay the requests at `places` in the trace, each with the policy of its owner."""
+    for i in places:
+        found = replay_request(rule, policies[owners[i]], i, known, table)
         totals.steps[i], totals.test_steps[i], totals.drafted_tokens[i] = found[:3]
         totals.time[i], totals.expected_time[i] = found[3:]
 
 
 def replay_request(
-    rule: Function,
-    policy: Any,
-    request: int,
-    plan: Any,
-    start: int,
-    known: Positions,
-    table: StepTable,
+    rule: Function, policy: Any, request: int, known: Positions, table: StepTable
 ) -> tuple[int, int, int, float, float]:
     """Return steps, test steps, drafted tokens, time and expected time of one request."""
-    proposed, accepted, rows, first, lengths, noises = known
+    proposed, accepted, rows, first, lengths, plan, context, noises = known
     experts, expert_draws, noise_draws, expert_levels, noise_levels = noises
     base, slope, width, rows_per_token = table
     position, of_request = first[request], experts[request]
+    start = context[request] - position
     end, grows, is_planned = position + lengths[request], rows_per_token > 0, len(plan) > 0
     steps = tested = drafted = 0
     total = expected = 0.0
@@ -208,13 +193,9 @@ class DrawnBlock(Struct, frozen=True, kw_only=True, eq=False):
         """
         trace, times, size = self.trace, self.times, self.trace.num_requests
         compiled, first = isinstance(policies, np.ndarray), self.first
+        places = np.arange(size) if numbers is None else np.array(numbers) - first
         owners: Any = range(first, first + size)
-        requests = Requests(
-            places=np.arange(size) if numbers is None else np.array(numbers) - first,
-            owners=np.array(owners) % len(policies) if compiled else owners,
-            plan=np.zeros(0, np.uint8) if plan is None else plan,
-            context=first_context(trace, times),
-        )
+        owners = np.array(owners) % len(policies) if compiled else owners
         accepted, rows = trace.by_length(times.max_draft_length)
         known = Positions(
             proposed=np.ascontiguousarray(trace.proposed_tokens),
@@ -222,11 +203,13 @@ class DrawnBlock(Struct, frozen=True, kw_only=True, eq=False):
             rows=rows * accepted.shape[1],
             first=trace.starts,
             lengths=np.asarray(trace.output_tokens, np.int64),
+            plan=np.zeros(0, np.uint8) if plan is None else plan,
+            context=first_context(trace, times),
             noise=self.noise,
         )
         kinds: list[Any] = [np.int64] * 3 + [np.float64] * 2
         totals = RequestTotals(*(np.zeros(size, kind) for kind in kinds))
-        parts = (requests, known, times.table(pauses=pauses), totals)
+        parts = (places, owners, known, times.table(pauses=pauses), totals)
         if compiled:
             cast(Function, compiled_function(serial_loop, (rule,)))(policies, *parts)
             return totals

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from specmodel.core.algebra.money import cost_per_million_tokens
 from specmodel.core.base.errors import InputError
-from specmodel.core.base.units import LARGEST_PRICE, FloatArray, check, format_si
+from specmodel.core.base.units import FloatArray, format_si
 from specmodel.plan.sweeps.workers import results
 from specmodel.simulate.arguments import ComputeArguments
 from specmodel.simulate.capacity import NOTHING, Capacity
@@ -45,7 +45,6 @@ def largest_rates(
     **how
         Settings of the computation: `ComputeArguments`, as in `capacities`.
     """
-    check_costs(for_rate=for_rate, gpu_hour_price=gpu_hour_price)
     rows, tried = list[Row](), list[Row]()
     asked = {f"{name}_target": getattr(trial.targets, name) for name in ("tpot", "ttft")}
     every = capacities([(trial, name) for name in policies], **how)
@@ -72,13 +71,6 @@ def largest_rates(
         row["replicas"], row["gpus"] = count, count and count * trial.study.num_gpus
     add_costs([*rows, *tried], gpu_hour_price, trial.study.num_gpus)
     return rows, tried
-
-
-def check_costs(*, for_rate: float | None = None, gpu_hour_price: float | None = None) -> None:
-    """Refuse an impossible total request rate [request/s] or price of a GPU hour [-]."""
-    if for_rate is not None:
-        check("for_rate", for_rate, above=0)
-    check("gpu_hour_price", gpu_hour_price or 0.0, minimum=0, maximum=LARGEST_PRICE)
 
 
 def with_single_lengths(schedule: Schedule, speedup: FloatArray) -> dict[str, Schedule]:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from specmodel.core.base.errors import InputError, given, refuse_given
 from specmodel.core.base.ranges import parse_numbers, parse_values, whole_of
 from specmodel.core.base.text import Viewed
-from specmodel.core.base.units import check, parse_seconds
+from specmodel.core.base.units import LARGEST_PRICE, check, parse_seconds
 from specmodel.core.cost.where import USUAL, Manner
 from specmodel.core.machines.hardware import HardwareProfile
 from specmodel.core.models.architecture import Architecture
@@ -32,7 +32,7 @@ from specmodel.simulate.arguments import (
     TrafficArguments,
 )
 from specmodel.simulate.capacity import Targets
-from specmodel.simulate.carried import check_alone, check_costs, largest_rates
+from specmodel.simulate.carried import check_alone, largest_rates
 from specmodel.simulate.drains import Drain, drain_of, drained, usual_policies
 from specmodel.simulate.lengths import lengths_asked
 from specmodel.simulate.machine_code import has_numba
@@ -67,15 +67,17 @@ class Loaded(Viewed, Struct, frozen=True, kw_only=True, eq=False):
 
     Parameters
     ----------
-    study, policies, loads
-        The study, and its policies and loads. A search for the largest rate has a trial instead of
-        loads.
-    trial, targets
-        The study in replications, and its targets of TTFT and TPOT, None for no target [s].
+    study, policies
+        The study, and its policies by name.
+    targets
+        Targets of TTFT and TPOT, None for no target [s].
     assumed, is_usual
         Assumed values by argument, and whether the policies are the default ones.
     costs
         The price and the total rate, if given.
+    loads, trial, drain
+        The loads to simulate. A search for the largest rate has a trial instead, and a question
+        about a drain has the drain, whose study has the lengths of all answers.
     rows, tried
         A row for each load and policy. A search has a row for each policy, and in `tried` a row for
         each rate tried. Both are empty before the simulation.
@@ -85,12 +87,13 @@ class Loaded(Viewed, Struct, frozen=True, kw_only=True, eq=False):
 
     study: Study
     policies: Sequence[str]
-    loads: Sequence[Arrivals]
-    trial: Trial | None
     targets: tuple[float | None, float | None]
     assumed: Mapping[str, Any]
     is_usual: bool
     costs: Mapping[str, Any]
+    loads: Sequence[Arrivals] = ()
+    trial: Trial | None = None
+    drain: Drain | None = None
     rows: list[Row] = field(default_factory=list)
     tried: Sequence[Row] = ()
 
@@ -100,18 +103,9 @@ class Loaded(Viewed, Struct, frozen=True, kw_only=True, eq=False):
         if self.trial is not None:
             rows, tried = largest_rates(self.trial, self.policies, **settings, **how)
             return replace(self, rows=rows, tried=tried)
+        if self.drain is not None:
+            return replace(self, rows=drained(self.drain, self.policies, **settings))
         rows = under_load(self.study, self.loads, self.policies, self.targets, **settings)
-        return replace(self, rows=rows)
-
-
-class Drained(Loaded, frozen=True, kw_only=True):
-    """The resolved question of a drain; its study has the lengths of all answers."""
-
-    drain: Drain
-
-    def answered(self, progress: Callable[[int], object] = lambda done: None, **_: Any) -> Drained:
-        """Return the drain with its rows."""
-        rows = drained(self.drain, self.policies, **self.costs, progress=progress)
         return replace(self, rows=rows)
 
 
@@ -158,7 +152,8 @@ def load_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Loade
     case = case_of(of_case, manner)
     targets, policies = _targets(options), _policies(options, case)
     costs = given(options, ("gpu_hour_price", "for_rate"))
-    check_costs(**costs)
+    check("for_rate", costs.get("for_rate", 1.0), above=0)
+    check("gpu_hour_price", costs.get("gpu_hour_price", 0.0), minimum=0, maximum=LARGEST_PRICE)
     is_usual = "policy" not in options
     fields: dict[str, Any] = {"costs": costs, "targets": targets, "is_usual": is_usual}
     if "drain" in options:
@@ -171,17 +166,16 @@ def load_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Loade
             taken = filter(None, (f"{count} of {held} in their order", study.lengths.reading))
             fields["assumed"] |= {"workload": ", ".join(taken)}
         fields["policies"] = usual_policies(drain) if is_usual else policies
-        return Drained(study=drain.study, loads=[], trial=None, drain=drain, **fields)
+        return Loaded(study=drain.study, drain=drain, **fields)
     refuse_given(options, OF_DRAINS, "`drain` too")
-    trial, loads = None, list[Arrivals]()
+    fields["policies"] = policies
     if not given(options, ("request_rate", "users")) and targets != (None, None):
         trial, fields["assumed"] = trial_of(case, options, policies)
-        study = trial.study
-    else:
-        study, fields["assumed"] = _study(options, case, policies)
-        loads = _arrivals(options, study.lengths)
-        refuse_given(options, OF_SEARCH, FOR_LARGEST)
-    return Loaded(study=study, policies=policies, loads=loads, trial=trial, **fields)
+        return Loaded(study=trial.study, trial=trial, **fields)
+    study, fields["assumed"] = _study(options, case, policies)
+    loads = _arrivals(options, study.lengths)
+    refuse_given(options, OF_SEARCH, FOR_LARGEST)
+    return Loaded(study=study, loads=loads, **fields)
 
 
 def trial_of(
