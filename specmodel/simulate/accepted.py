@@ -33,7 +33,7 @@ def uniform_hash(key: int, position: int) -> int:
 
 def accepted_tokens(outcomes: Outcomes, request: Request, place: int, length: int) -> int:
     """Return how many of the tokens drafted for a request are accepted [token]."""
-    if len(outcomes.accepted) > 0:  # requests use those of the trace in turn
+    if len(outcomes.accepted) > 0:  # requests of the trace are used in turn
         own = place % len(outcomes.first)
         at = outcomes.first[own] + request.emitted_tokens % outcomes.lengths[own]
         return min(int(outcomes.accepted[at]), length)
@@ -117,8 +117,8 @@ def spread_survival(chances: FloatArray, spread: float) -> FloatArray:
 
     `spread` is the standard deviation between requests of the logit of acceptance. Each class is
     shifted by a quantile of that normal distribution. All classes are then shifted by one more
-    constant for each table and draft length. The constant keeps the tokens per step over all
-    classes at those of the table, if all classes emit equally many tokens.
+    constant for each table and draft length. With this constant, the mean tokens per step of all
+    classes are equal to those in `chances`, if all classes emit equally many tokens.
     """
     if spread == 0:
         return chances[None]

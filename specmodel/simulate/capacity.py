@@ -29,7 +29,7 @@ _ROUNDING = 1e-12
 _FALLING = 0.995
 """Ratio of the times at a rate and at the next higher rate from which no lower rate is tried [-].
 
-Requests then seldom run together, so that times hardly fall with the rate.
+Requests then seldom run together, and their times hardly depend on the rate.
 """
 
 

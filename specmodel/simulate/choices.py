@@ -19,7 +19,7 @@ from specmodel.core.prediction.by_batch import schedule_of, scheduled_draft_leng
 from specmodel.simulate.feedback import check_methods
 from specmodel.simulate.policies import Policy
 from specmodel.simulate.policies.known import KNOWN
-from specmodel.simulate.policies.policy import STATES, arguments_of
+from specmodel.simulate.policies.policy import STATES, LearningPolicy, arguments_of
 from specmodel.simulate.sampling import POLICY, stream
 from specmodel.simulate.times_alone import ReplayTimes
 
@@ -149,18 +149,18 @@ def check_choice(choice: Choice, times: ReplayTimes) -> None:
     if choice.draft_length is not None and choice.draft_length > longest:
         expected = f"at most {longest}, the longest draft length to consider (max_draft_length)"
         raise InputError("policy", choice.name, expected)
-    if choice.learns:
-        policy_maker(choice, times.asked_time, 0)(0)
+    policy_maker(choice, times.asked_time, 0)(0)
 
 
 def policy_maker(choice: Choice, step_time: Sequence[float], seed: int) -> Callable[[int], Policy]:
     """Return a function that makes the policy of a request from the request's number.
 
-    `step_time` is by draft length, from 0, up to the longest [s].
+    `step_time` is by draft length, from 0 to the longest [s].
     """
     factory = choice.factory
     if factory is None:
-        raise InputError("policy", choice.name, "a policy that learns")
+        fixed = LearningPolicy(choice.draft_length or 0)
+        return lambda _: fixed
     available: dict[str, Any] = {
         "step_time": [*step_time],
         "max_draft_length": len(step_time) - 1,

@@ -44,7 +44,7 @@ class DisaggregatedPrefill(Struct, frozen=True, kw_only=True):
     def ready_times(
         self, requests: Requests, cached: Whole, times: TabulatedTimes, token_budget: int
     ) -> FloatArray:
-        """Return when each prompt's KV entries and first token are where the request decodes [s].
+        """Return the times at which KV entries and first tokens reach the decoding server [s].
 
         Cached tokens are not computed. A prompt larger than the token budget is cut into parts, and
         each part attends to the parts before it.

@@ -120,7 +120,7 @@ def _parts(functions: Collection[Function]) -> list[Function]:
 def records(objects: Sequence[Any]) -> NDArray[Any]:
     """Return objects of one class as records of their attributes: numbers, and lists of numbers.
 
-    Lists are padded to a power of two, so that few sizes are compiled.
+    Lists are padded to a power of two, so numba compiles few sizes.
     """
     found = np.zeros(len(objects), np.dtype(_fields(objects), align=True))
     for record, each in zip(found, objects, strict=True):

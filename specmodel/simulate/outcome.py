@@ -15,7 +15,7 @@ from specmodel.simulate.state import State
 EDGES = np.concatenate([[0.0], np.geomspace(1e-4, 100.0, 240)])
 """Lower ends of the bins of the histogram of intervals between chunks of tokens [s]."""
 WARM_UP, COOL_DOWN = 0.1, 0.1
-"""Shares of the requests, the first and the last ones, that statistics leave out [-]."""
+"""Shares of the first and of the last requests that statistics leave out [-]."""
 BATCHES = 20
 """Batches of requests whose mean waiting times show whether a run is steady [-]."""
 MEANS = (
@@ -31,7 +31,7 @@ class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     Parameters
     ----------
     requests
-        The requests; those of users have the arrivals of the run.
+        The requests; with users, their arrivals are those of the run.
     started, first, last
         Times at which the decoding server first scheduled each request, and at which the request
         got its first and its last token [s].

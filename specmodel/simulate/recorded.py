@@ -171,7 +171,7 @@ def _from_lines(path: Path) -> tuple[pd.DataFrame, _Format]:
 
 
 def _of_lines(lines: Iterator[Any], names: list[str]) -> Iterator[list[Any]]:
-    """Yield the columns of each line; for blocks, their number and the leading ones seen before."""
+    """Yield the columns of each line, including the number of blocks, and of those seen before."""
     seen = set[Any]()
     for record in lines:
         if _at(record, _PHASE) == "warmup":
@@ -188,7 +188,7 @@ def _of_lines(lines: Iterator[Any], names: list[str]) -> Iterator[list[Any]]:
 
 
 def _at(record: Any, path: str) -> Any:
-    """Return the value at a dotted path of keys; None where a key is missing."""
+    """Return the value at a dotted path of keys, None if a key is missing."""
     for key in path.split("."):
         record = record.get(key) if isinstance(record, dict) else None
     return record

@@ -22,7 +22,7 @@ from specmodel.simulate.choices import (
     policy_maker,
 )
 from specmodel.simulate.feedback import Policies
-from specmodel.simulate.policies.policy import LearningPolicy, is_number
+from specmodel.simulate.policies.policy import is_number
 from specmodel.simulate.sampling import Variation
 from specmodel.simulate.sources import Source
 from specmodel.simulate.times_alone import ReplayTimes
@@ -61,7 +61,7 @@ def simulate(
     Parameters
     ----------
     source, times, variation
-        A trace, or a `Sample` of requests to draw. Step times; those of drafts longer than recorded
+        A trace, or a `Sample` of requests to draw. Step times; times of drafts longer than recorded
         are ignored. Variation of times, by default `Variation()`.
     policies
         Names or classes, as in `choices.choose`.
@@ -203,12 +203,10 @@ def timeline(
     if not 0 <= request < blocks[-1].last:
         raise InputError("request", request, f"from 0 to {blocks[-1].last - 1}")
     steps: list[dict[str, Any]] = []
-    servers = SERVERS if choice.learns and choice.state == "server" else 0
+    servers = SERVERS if choice.state == "server" else 0
     # if a server keeps the policy, it has seen the server's earlier requests
     wanted = range(request % SERVERS if servers else request, request + 1, SERVERS)
-    settled = LearningPolicy(choice.draft_length or 0)
-    make = policy_maker(choice, times.asked_time, seed) if choice.learns else lambda _: settled
-    policies = Policies(make, servers)
+    policies = Policies(policy_maker(choice, times.asked_time, seed), servers)
     for block in blocks:
         own = [number for number in wanted if block.first <= number < block.last]
         if own:

@@ -182,7 +182,7 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def service(self, policy: str) -> Service:
         """Return the server of a policy, by name. "none" has no drafter loaded.
 
-        Adaptive verification drafts all tokens, and verifies those that `verification` selects.
+        With adaptive verification, it drafts all tokens and verifies some, as in `verifying`.
         """
         service = self.plain_service if policy == "none" else self.drafting_service
         times, drafts, context = service.times, service.drafts, self.typical.mean_context

@@ -176,7 +176,7 @@ def _draft_times(
 def _token_nodes(most: float) -> FloatArray:
     """Return nodes of tokens up to `most`: those of `_NEAR`, and then growing ones [token].
 
-    There are at least two nodes, so that a value lies between two.
+    There are at least two nodes, as interpolation needs.
     """
     most = max(most, _NEAR[1])
     count = max(int(np.ceil(np.log(max(most / _NEAR[-1], 1.0)) / np.log(_GROWTH))), 1)

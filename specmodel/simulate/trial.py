@@ -87,7 +87,7 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         service, (_, tpot, stays) = self.server(name)
         # a run is longer if more requests are present; near the largest rate, queues settle slowly
         # and more are present, at most as many as if each stayed as long as on a full server;
-        # targets do not matter, so that they do not change the drawn requests
+        # targets do not matter here, so the same requests are drawn for all targets
         leaves, present = np.arange(1, len(stays) + 1) / stays, rate * stays.max()
         if rate < leaves.max():
             running = mean_running(leaves, rate)
@@ -182,7 +182,7 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return times[:count], *(own[:count] for own in asked)
 
     def _block(self, replication: int, place: int) -> tuple[Any, ...]:
-        """Return requests drawn by seed, replication and place, no longer than typical ones."""
+        """Return a block of requests of a replication, cut to the longest typical request."""
         if (replication, place) not in self._blocks:
             seed = int(stream(self.study.seed, LENGTHS, replication, place).integers(2**31))
             times = self.arrivals.times(_BLOCK, seed)

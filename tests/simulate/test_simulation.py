@@ -375,23 +375,15 @@ def test_requests_begin_with_their_prompts(growing_times):
 # whose state
 
 
-def test_servers_keep_what_they_learned(times):
-    """Cascade begins with a baseline: once a request, or once a server."""
+@cases("name usual", ("cascade", "request"), ("goodput", "server"), ("sglang", "server"))
+def test_requests_or_servers_keep_what_a_policy_learned(name, usual, times):
+    """By default as its source does; the first request of each server finds nothing learned."""
     trace = bursty_trace(40, 33)
-    own = {state: simulate(trace, times, ["cascade"], seed=0, policy_state=state)
+    own = {state: simulate(trace, times, [name], seed=0, policy_state=state)
            for state in ("request", "server")}  # fmt: skip
-    assert simulate(trace, times, ["cascade"], seed=0).equals(own["request"])
+    assert simulate(trace, times, [name], seed=0).equals(own[usual])
     assert not own["request"].equals(own["server"])
-    steps = own["server"]["steps"].to_numpy()
-    assert (steps[:8] == own["request"]["steps"].to_numpy()[:8]).all()  # the first of each server
-
-
-@pytest.mark.parametrize("name", ["goodput", "sglang"])
-def test_policies_of_servers_are_kept_by_servers(name, times):
-    trace = bursty_trace(40, 34)
-    usual = simulate(trace, times, [name], seed=0)
-    assert usual.equals(simulate(trace, times, [name], seed=0, policy_state="server"))
-    assert not usual.equals(simulate(trace, times, [name], seed=0, policy_state="request"))
+    assert own["request"]["steps"][:8].equals(own["server"]["steps"][:8])
 
 
 # noise, seeds, workers

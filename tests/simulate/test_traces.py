@@ -102,15 +102,21 @@ def filled(prompt, output):
     return trace.proposed_tokens.tolist(), trace.accepted_tokens.tolist()
 
 
-def test_a_text_without_repeats_has_no_proposal():
-    assert filled(TEXT[:20], TEXT[20:]) == ([0] * 20, [0] * 20)
-    assert filled([], TEXT) == ([0] * 40, [0] * 40)
+def left(size, first):
+    """What is accepted from a position on, if all that is proposed to the end of the text holds."""
+    return [0] * first + [min(PROPOSED, size - p) for p in range(first, size)]
 
 
-def test_an_answer_that_copies_its_prompt_is_proposed_from_its_second_token_on():
-    """The last token of the prompt stands nowhere before; each token of the answer does."""
-    left = [min(PROPOSED, 40 - p) for p in range(40)]
-    assert filled(TEXT, TEXT) == ([0, *[PROPOSED] * 39], [0, *left[1:]])
+@cases(
+    "prompt output first",
+    (TEXT[:20], TEXT[20:], 20),  # without repeats nothing is ever proposed
+    ([], TEXT, 40),
+    (TEXT, TEXT, 1),  # the prompt's last token was not seen before; each of the answer's was
+    ([], [7] * 12, 2),  # one token can be proposed, and it fills up the rest of the proposal
+)
+def test_proposals_begin_where_a_token_comes_again(prompt, output, first):
+    size = len(output)
+    assert filled(prompt, output) == ([0] * first + [PROPOSED] * (size - first), left(size, first))
 
 
 @each_row("period", [2, 3, 8, 13])
@@ -124,12 +130,6 @@ def test_a_text_that_repeats_is_proposed_from_its_second_period_on(period):
         n = min(3, p - period)  # last tokens that stood there before
         source = (p - n) % period + n
         assert accepted[p] == min(PROPOSED, p - source, size - p)
-
-
-def test_a_token_over_and_over_is_filled_up_rightly():
-    """One token is there to propose at first, and the rest of the proposal repeats it."""
-    left = [min(PROPOSED, 12 - p) for p in range(12)]
-    assert filled([], [7] * 12) == ([0, 0, *[PROPOSED] * 10], [0, 0, *left[2:]])
 
 
 @each_row(("changes", "culprit"), faults("look-up"))

@@ -24,7 +24,7 @@ NEVER = -1.0
 """Utility of a draft length that was not set yet: below every other utility."""
 
 MOST = 10**9
-"""Largest whole number in the settings [-], so that the product of two fits in 64 bits."""
+"""Largest whole number in the settings; the product of two fits in 64 bits [-]."""
 
 
 Whole = Annotated[int, Meta(ge=1, le=MOST)]

@@ -133,7 +133,7 @@ class Goodput(LearningPolicy):
         steps = check("goodput window", window, minimum=1, maximum=MOST_STEPS, whole=True)
         idle = check("goodput probe_interval", probe_interval, minimum=1, maximum=1e9, whole=True)
         self.window, self.probe_interval = int(steps), int(idle)
-        self.steps, self.oldest = [0] * self.window, 0  # of the window, and where the oldest is
+        self.steps, self.oldest = [0] * self.window, 0  # of the window, and index of the oldest
         self.tries, self.hits = [0] * len(times), [0] * len(times)  # by position
         self.idle, self.has_drafted = 0, False  # steps without a draft; since the last choice
         self.draft_length = best_length(self)

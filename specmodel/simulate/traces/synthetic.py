@@ -126,10 +126,9 @@ def load_preset(name: str | Path, argument: str = "preset") -> Process:
     argument
         Name of the argument in errors.
     """
-    path = records.find_file(name, FOLDER, argument)
-    if "runs" in records.read_mapping(path, argument):
-        return records.load(CopyProcess, name, FOLDER, argument)
-    return records.load(AcceptanceProcess, name, FOLDER, argument)
+    table = records.read_mapping(records.find_file(name, FOLDER, argument), argument)
+    kind: type[Process] = CopyProcess if "runs" in table else AcceptanceProcess
+    return records.load(kind, name, FOLDER, argument)
 
 
 def list_presets() -> tuple[str, ...]:
