@@ -15,9 +15,10 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+import pandas as pd
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
@@ -39,9 +40,6 @@ from specmodel.simulate.sampling import NOISE, TRACE, Noise, Variation, draw_noi
 from specmodel.simulate.sources import Sample, Source, block_bounds
 from specmodel.simulate.times_alone import ReplayTimes, StepTable
 from specmodel.simulate.traces import Trace
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SERVERS = 8
 """Servers that receive requests in turn, where a server keeps the state of a policy [-]."""
@@ -268,8 +266,6 @@ def replay_blocks(work: Work, kept: dict[str, Any] | None = None) -> list[tuple[
 
     `kept` maps policies to the states that servers keep from one block to the next.
     """
-    import pandas as pd
-
     blocks, choices = work
     states, found = {} if kept is None else kept, list[tuple[str, pd.DataFrame]]()
     for block in blocks:
