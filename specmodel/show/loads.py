@@ -29,7 +29,7 @@ def answer(loaded: Loaded) -> Answer:
     from specmodel.core.prediction.cautions import notes_of_run
     from specmodel.simulate.study import not_carried
 
-    study, rows, drain = loaded.study, loaded.rows, getattr(loaded, "drain", None)
+    study, rows, drain = loaded.study, loaded.rows, loaded.drain
     tidy, fields = loaded.tried or rows, dict[str, Any]()
     running, warnings = tidy, list[object]()
     if loaded.trial is None:

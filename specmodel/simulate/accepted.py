@@ -1,4 +1,4 @@
-"""Prepare acceptance of drafts for the loop over steps: chances, or a trace."""
+"""Prepare the acceptance of drafts for the loop over steps, from probabilities or a trace."""
 
 from collections.abc import Mapping
 from statistics import NormalDist
@@ -12,18 +12,18 @@ from specmodel.simulate.state import Outcomes, Request
 from specmodel.simulate.traces import Trace
 
 CLASSES = 8
-"""Classes of requests, equally many in each, where acceptance differs between requests [-]."""
+"""Number of equally large classes of requests, if acceptance differs between requests [-]."""
 _BISECTIONS = 50
 
 GOLDEN, FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B9, 0x7FEB352D, 0x846CA68B
-"""Weyl increment by output position, and the factors of Wellons' 32-bit mix (lowbias32)."""
+"""Weyl increment for each output position, and the factors of Wellons' 32-bit mix (lowbias32)."""
 LOW = 0xFFFFFFFF
 
 
 def uniform_hash(key: int, position: int) -> int:
     """Return a hash of key and position that is uniform below 2^32 [-].
 
-    Products stay right in 64 bits, as only their low 32 bits are kept.
+    Only the low 32 bits of a product matter, so an overflow of 64 bits does not change the hash.
     """
     x = (key + position * GOLDEN) & LOW
     x = ((x ^ (x >> 16)) * FIRST_FACTOR) & LOW
@@ -33,7 +33,7 @@ def uniform_hash(key: int, position: int) -> int:
 
 def accepted_tokens(outcomes: Outcomes, request: Request, place: int, length: int) -> int:
     """Return how many of the tokens drafted for a request are accepted [token]."""
-    if len(outcomes.accepted) > 0:  # requests of a trace are taken in turn
+    if len(outcomes.accepted) > 0:  # requests of the trace are used in turn
         own = place % len(outcomes.first)
         at = outcomes.first[own] + request.emitted_tokens % outcomes.lengths[own]
         return min(int(outcomes.accepted[at]), length)
@@ -55,9 +55,10 @@ def table_of(outcomes: Outcomes, request: Request) -> int:
 
 
 def of_trace(trace: Trace, longest: int) -> Outcomes:
-    """Return the outcomes of drafts of at most `longest` tokens, as a trace has them [token].
+    """Return the outcomes of drafts of at most `longest` tokens, read from a trace [token].
 
-    Drafts are as long as asked for, and their first tokens fare alike.
+    Every draft has the requested length. A short draft is assumed to be the beginning of a longer
+    one.
     """
     if longest > trace.max_draft_length:
         expected = f"at most {trace.max_draft_length}, the longest draft of the trace"
@@ -75,10 +76,10 @@ def at_random(
     longest: int,
     spread: float,
 ) -> Outcomes:
-    """Return the outcomes of drafts of at most `longest` tokens by their chances [token].
+    """Return the outcomes of drafts of at most `longest` tokens, by their probabilities [token].
 
-    Acceptance is that before the first of the contexts in `by_context`, and differs between
-    requests by `spread`, as `spread_survival` takes it [-].
+    `acceptance` applies before the first context in `by_context`. It differs between requests by
+    `spread`, as in `spread_survival` [-].
     """
     if acceptance is None and longest:
         raise InputError("acceptance", None, "an Acceptance or a Trace, as the policy drafts")
@@ -94,9 +95,9 @@ def at_random(
 
 
 def survival(acceptance: Acceptance, longest: int) -> FloatArray:
-    """Return the chances that at least 1, 2, ... tokens are accepted, by draft length [-].
+    """Return the probabilities that at least 1, 2, ... tokens are accepted, by draft length [-].
 
-    For drafters that make all tokens at once, each length has its own chances.
+    If a drafter makes all tokens at once, each draft length has its own probabilities.
     """
     found = np.zeros((longest + 1, max(longest, 1)))
     rates = None
@@ -112,12 +113,12 @@ def survival(acceptance: Acceptance, longest: int) -> FloatArray:
 
 
 def spread_survival(chances: FloatArray, spread: float) -> FloatArray:
-    """Return the chances of `survival`, a set of tables for each class of requests [-].
+    """Return the probabilities of `survival` for each class of requests [-].
 
     `spread` is the standard deviation between requests of the logit of acceptance. Each class is
-    shifted by a quantile of that normal distribution, and all classes of a table and draft length
-    by one more constant, so that tokens per step over all classes, which emit equally many tokens,
-    stay those of the table.
+    shifted by a quantile of that normal distribution. All classes are then shifted by one more
+    constant for each table and draft length. With this constant, the mean tokens per step of all
+    classes are equal to those in `chances`, if all classes emit equally many tokens.
     """
     if spread == 0:
         return chances[None]
@@ -141,7 +142,7 @@ def spread_survival(chances: FloatArray, spread: float) -> FloatArray:
 def over_all_steps(acceptance: Acceptance, proposal_rate: float, longest: int) -> Acceptance:
     """Return the acceptance over all steps of a look-up drafter, which often proposes nothing.
 
-    A step without a proposal is one that accepts nothing.
+    A step without a proposal accepts nothing.
     """
     if proposal_rate == 1 or longest == 0:
         return acceptance

@@ -1,4 +1,4 @@
-"""Define the arguments of questions of load, once for all functions that accept them."""
+"""Define the arguments of questions about loads, once for all functions that accept them."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,10 +26,11 @@ class LimitArguments(TypedDict, total=False):
     Parameters
     ----------
     max_running, token_budget
-        Maximum running requests and maximum tokens of a step; by default vLLM's on the GPU
-        [request] [token].
+        Maximum running requests [request] and maximum tokens of a step [token]. The defaults are
+        those of vLLM on the GPU.
     block_size, reserved_tokens
-        Tokens of a cache block, and tokens to keep free; by default vLLM's [token].
+        Tokens of a cache block, and tokens to keep free for each request. The defaults are those of
+        vLLM [token].
     """
 
     max_running: int | None
@@ -62,7 +63,7 @@ class DrainArguments(TypedDict, total=False):
     Parameters
     ----------
     samples, servers
-        Answers to each prompt, and servers that share them, 1 by default [-].
+        Answers to each prompt, and servers that share the prompts, 1 by default [-].
     finished
         Share of the answers to wait for, 1 by default [-].
     """
@@ -80,7 +81,7 @@ class FileArguments(TypedDict, total=False):
     time_window, time_unit
         Part of the recording, such as ``"10m:1h"``, and the unit of its times: s, ms, us or ns.
     hash_block
-        Tokens of each of its ``hash_ids`` [token].
+        Tokens of the block of each entry in ``hash_ids`` [token].
     """
 
     time_window: str | None
@@ -89,26 +90,27 @@ class FileArguments(TypedDict, total=False):
 
 
 class TrafficArguments(LimitArguments, SearchArguments, DrainArguments, FileArguments, total=False):
-    """Requests, and their server, in addition to the case.
+    """Requests and their server, in addition to the case.
 
     Parameters
     ----------
     request_rate, users
-        Requests per second [request/s], or users who each send a request when answered [-].
+        Requests per second [request/s], or users who each send the next request when the previous
+        one is answered [-].
     arrivals
         Law of arrivals: "poisson", the default, "gamma:CV" or "bursts:N".
     drain
-        Prompts that arrive all at once, to be answered to the end [request].
+        Number of prompts that arrive at once and are answered to the end [request].
     workload
         Lengths of requests: a name such as "chat", the default, "lognormal:FILE", or a recording.
     requests
-        Requests of a run, 2,000 by default; of a file, its own [request].
+        Requests of a run, 2,000 by default or all of a file [request].
     tpot_target, ttft_target
         Target times per output token and to the first token, in seconds or as text such as "20ms"
         [s].
     policy, policy_state
-        Policies by name, and who keeps what they learn: "request" or "server", by default as in the
-        source of each.
+        Policies by name, and who keeps their states: "request" or "server", by default as in the
+        source of each policy.
     trace
         Recorded acceptance of requests, or a preset.
     acceptance_by_request
@@ -137,7 +139,7 @@ class TrafficArguments(LimitArguments, SearchArguments, DrainArguments, FileArgu
 
 
 class LoadArguments(CaseArguments, TrafficArguments, total=False):
-    """Arguments of `specmodel.load`, with those of `CaseArguments` and `TrafficArguments`.
+    """Arguments of `specmodel.load`, including those of `CaseArguments` and `TrafficArguments`.
 
     Parameters
     ----------
@@ -157,12 +159,12 @@ class LoadArguments(CaseArguments, TrafficArguments, total=False):
 
 
 class ScheduleArguments(LoadArguments, total=False):
-    """Arguments of `specmodel.schedule`; those of loads need `for_load`.
+    """Arguments of `specmodel.schedule`; the arguments of loads need `for_load`.
 
     Parameters
     ----------
     context_length
-        KV entries of each sequence before the step; several have equal weight [token].
+        KV entries of each sequence before the step; several values have equal weight [token].
     lockstep
         Whether a client sends equal requests together, as in `specmodel.predict`.
     max_batch_size, tolerance
@@ -220,7 +222,7 @@ class CompareArguments(
 
 
 class ComputeArguments(TypedDict, total=False):
-    """Where to compute searches.
+    """Settings of the computation of searches.
 
     Parameters
     ----------

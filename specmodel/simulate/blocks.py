@@ -1,12 +1,12 @@
 """Replay a block of requests under all policies, as one piece of work for a process.
 
-The blocks depend on the requests alone: the same seed gives the same records on any number of
-workers.
+The blocks depend on the requests alone, and not on the number of workers. The same seed therefore
+gives the same records on any number of workers.
 
 The serial loop is written once, for Python and for numba. A step at an output position requests a
-draft, verifies the tokens that the drafter offers, and emits the accepted ones and one more. Its
-time is that of the table, changed by noise. A policy is an object, or a record for numba, with
-`draft_length` and `is_test`, and a rule that changes both.
+draft, verifies the tokens that the drafter offers, and emits the accepted tokens and one more. The
+time of the step is read from a table and changed by noise. A policy has the fields `draft_length`
+and `is_test`, and a rule that changes both. It is an object in Python and a record in numba.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+import pandas as pd
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from specmodel.core.base.errors import InputError
@@ -40,33 +41,18 @@ from specmodel.simulate.sources import Sample, Source, block_bounds
 from specmodel.simulate.times_alone import ReplayTimes, StepTable
 from specmodel.simulate.traces import Trace
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 SERVERS = 8
-"""States that requests are dealt to in order, where a server has one, not a request [-]."""
-
-
-class Requests(NamedTuple):
-    """Which requests are replayed in order, by places in a trace, and whose policies they have.
-
-    `plan` has draft lengths by position, empty if the policy decides; `context` is how much later
-    than the first row of the table the first step of each request is [token].
-    """
-
-    places: Any
-    owners: Any
-    plan: Any
-    context: Any
+"""Servers that receive requests in turn, where a server keeps the state of a policy [-]."""
 
 
 class Positions(NamedTuple):
-    """What is known of each output position before it is replayed.
+    """What is known about each output position before the replay.
 
-    Request i starts at `first[i]` and has `lengths[i]` positions. At each stand the tokens that the
-    drafter proposes, and those that are accepted, in rows, of which that of a draft length begins
-    at `rows` [token]. Noise is how far the experts that a pass loads change, beyond `experts` of
-    the request, and the factor on the time of a step, both by levels of what was drawn [-].
+    Request i has `lengths[i]` positions from `first[i]` on. `proposed` is the number of tokens that
+    the drafter proposes at each position. `accepted` contains rows of accepted tokens by position;
+    the row for a draft length starts at `rows[draft_length]`. `plan` has a draft length for each
+    position; it is empty if the policy decides. `context` is the context of each request's first
+    step minus the context of the first row of the table of times [token].
     """
 
     proposed: Any
@@ -74,17 +60,16 @@ class Positions(NamedTuple):
     rows: Any
     first: Any
     lengths: Any
-    experts: Any
-    expert_draws: Any
-    noise_draws: Any
-    expert_levels: Any
-    noise_levels: Any
+    plan: Any
+    context: Any
+    noise: Noise
 
 
 class RequestTotals(NamedTuple):
-    """What is added up over the steps of each request; test steps are those in a phase "test" [-].
+    """Totals over the steps of each request.
 
-    Drafted tokens are those that were verified [token]; the expected time is without noise [s].
+    `test_steps` counts the steps in a phase "test" [-], and `drafted_tokens` the verified draft
+    tokens [token]. `expected_time` is the time without noise [s].
     """
 
     steps: Any
@@ -97,33 +82,28 @@ class RequestTotals(NamedTuple):
 def serial_loop(
     rule: Function,
     policies: Any,
-    requests: Requests,
+    places: Any,
+    owners: Any,
     known: Positions,
     table: StepTable,
     totals: RequestTotals,
 ) -> None:
-    """Replay requests one after another, each with the policy of its owner."""
-    for i in requests.places:
-        policy, start = policies[requests.owners[i]], requests.context[i] - known.first[i]
-        found = replay_request(rule, policy, i, requests.plan, start, known, table)
+    """Replay the requests at `places` in the trace, each with the policy of its owner."""
+    for i in places:
+        found = replay_request(rule, policies[owners[i]], i, known, table)
         totals.steps[i], totals.test_steps[i], totals.drafted_tokens[i] = found[:3]
         totals.time[i], totals.expected_time[i] = found[3:]
 
 
 def replay_request(
-    rule: Function,
-    policy: Any,
-    request: int,
-    plan: Any,
-    start: int,
-    known: Positions,
-    table: StepTable,
+    rule: Function, policy: Any, request: int, known: Positions, table: StepTable
 ) -> tuple[int, int, int, float, float]:
     """Return steps, test steps, drafted tokens, time and expected time of one request."""
-    proposed, accepted, rows, first, lengths, experts = known[:6]
-    expert_draws, noise_draws, expert_levels, noise_levels = known[6:]
+    proposed, accepted, rows, first, lengths, plan, context, noises = known
+    experts, expert_draws, noise_draws, expert_levels, noise_levels = noises
     base, slope, width, rows_per_token = table
     position, of_request = first[request], experts[request]
+    start = context[request] - position
     end, grows, is_planned = position + lengths[request], rows_per_token > 0, len(plan) > 0
     steps = tested = drafted = 0
     total = expected = 0.0
@@ -155,7 +135,7 @@ def replay_request(
 
 
 class DrawnBlock(Struct, frozen=True, kw_only=True, eq=False):
-    """Requests from number `first` on, with times and noise that all policies meet alike."""
+    """Requests from number `first` on, with the times and the noise that all policies share."""
 
     trace: Trace
     times: ReplayTimes
@@ -176,13 +156,13 @@ class DrawnBlock(Struct, frozen=True, kw_only=True, eq=False):
             raise InputError("times", f"{len(times.later)} rows", expected)
 
     def states(self, policy: LearningPolicy, servers: int) -> Any:
-        """Return the states of a policy of the package, kept by servers or by each request."""
+        """Return a policy's states for so many servers, or for each request if there are none."""
         if self.compiles and compiled_function(serial_loop, (learn_nothing,)) is not None:
             return np.repeat(records([policy]), servers or self.trace.num_requests)
         return Policies(lambda _: policy.fresh(), servers)
 
     def plain_time(self, *, with_noise: bool = True) -> FloatArray:
-        """Return the time of each request without speculation, under the same noise or none [s]."""
+        """Return the time of each request without speculation, with the same noise or none [s]."""
         times, noise, trace = self.times, self.noise, self.trace
         if not times.later:
             sums = noise.sums(trace) if with_noise else trace.output_tokens.astype(float)
@@ -204,20 +184,16 @@ class DrawnBlock(Struct, frozen=True, kw_only=True, eq=False):
         plan: NDArray[np.uint8] | None = None,
         numbers: Sequence[int] | None = None,
     ) -> RequestTotals:
-        """Return the totals of requests under policies by their number, or under a plan.
+        """Return the totals of requests under policies, or under a plan of draft lengths.
 
-        Policies are records for numba, which requests are dealt to in turn, or else objects; these
-        may be replayed over some requests only, by their numbers.
+        Policies are an array of records for numba, which requests use in turn, or else objects by
+        request number. With objects, `numbers` limits the replay to some requests.
         """
         trace, times, size = self.trace, self.times, self.trace.num_requests
         compiled, first = isinstance(policies, np.ndarray), self.first
+        places = np.arange(size) if numbers is None else np.array(numbers) - first
         owners: Any = range(first, first + size)
-        requests = Requests(
-            places=np.arange(size) if numbers is None else np.array(numbers) - first,
-            owners=np.array(owners) % len(policies) if compiled else owners,
-            plan=np.zeros(0, np.uint8) if plan is None else plan,
-            context=first_context(trace, times),
-        )
+        owners = np.array(owners) % len(policies) if compiled else owners
         accepted, rows = trace.by_length(times.max_draft_length)
         known = Positions(
             proposed=np.ascontiguousarray(trace.proposed_tokens),
@@ -225,11 +201,13 @@ class DrawnBlock(Struct, frozen=True, kw_only=True, eq=False):
             rows=rows * accepted.shape[1],
             first=trace.starts,
             lengths=np.asarray(trace.output_tokens, np.int64),
-            **{name: np.ascontiguousarray(own) for name, own in asdict(self.noise).items()},
+            plan=np.zeros(0, np.uint8) if plan is None else plan,
+            context=first_context(trace, times),
+            noise=self.noise,
         )
         kinds: list[Any] = [np.int64] * 3 + [np.float64] * 2
         totals = RequestTotals(*(np.zeros(size, kind) for kind in kinds))
-        parts = (requests, known, times.table(pauses=pauses), totals)
+        parts = (places, owners, known, times.table(pauses=pauses), totals)
         if compiled:
             cast(Function, compiled_function(serial_loop, (rule,)))(policies, *parts)
             return totals
@@ -239,7 +217,7 @@ class DrawnBlock(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Block(NamedTuple):
-    """Requests `first` to `last`, the last not included, and how they are drawn, always alike."""
+    """Requests `first` to `last`, without the last; `draw` always returns the same block."""
 
     first: int
     last: int
@@ -247,49 +225,47 @@ class Block(NamedTuple):
 
 
 def draw_block(
-    source: Source, first: int, last: int, number: int, *, variation: Variation, **kept: Any
+    source: Source, last: int, number: int, variation: Variation, **fields: Any
 ) -> DrawnBlock:
-    """Return a block by its number, with its own trace or one that is drawn, and its noise.
+    """Return a block with its noise and its trace, which is drawn if `source` is a `Sample`.
 
-    `kept` are its other fields.
+    `number` is the number of the block, and `fields` are other fields of the `DrawnBlock`.
     """
-    seed: int = kept["seed"]
+    seed: int = fields["seed"]
     trace = source
     if isinstance(trace, Sample):
-        trace = trace.draw(first, last, stream(seed, TRACE, number))
+        trace = trace.draw(fields["first"], last, stream(seed, TRACE, number))
     noise = draw_noise(trace, variation, stream(seed, NOISE, number))
-    return DrawnBlock(trace=trace, noise=noise, first=first, **kept)
+    return DrawnBlock(trace=trace, noise=noise, **fields)
 
 
 def make_blocks(
     source: Source, times: ReplayTimes, variation: Variation, seed: int, policies: int = 1
 ) -> list[Block]:
-    """Cut a replay of so many policies into pieces of work in the order of the requests."""
+    """Return the blocks of a replay, in the order of their requests; `policies` is a count [-]."""
     check("seed", seed, minimum=0, whole=True)
     if isinstance(source, Sample):
         tokens = source.num_requests * source.output_tokens
     else:
         tokens = len(source.proposed_tokens)
-    how: dict[str, Any] = {"times": times, "variation": variation, "seed": seed}
-    how["compiles"] = is_worth_compiling(policies * tokens)
+    how = {"times": times, "seed": seed, "compiles": is_worth_compiling(policies * tokens)}
     blocks = []
     for i, (first, last) in enumerate(block_bounds(source)):
         own = source.part(first, last) if isinstance(source, Trace) else source
-        blocks.append(Block(first, last, partial(draw_block, own, first, last, i, **how)))
+        draw = partial(draw_block, own, last, i, variation, first=first, **how)
+        blocks.append(Block(first, last, draw))
     return blocks
 
 
 Work = tuple[Sequence[Block], Sequence[Choice]]
-"""Work for one process: blocks in the order of their requests, under some policies."""
+"""Work for one process: blocks in the order of their requests, and the policies to replay."""
 
 
 def replay_blocks(work: Work, kept: dict[str, Any] | None = None) -> list[tuple[str, pd.DataFrame]]:
     """Replay blocks under several policies; return tables with a row for each request, by policy.
 
-    `kept` are the states that servers keep from one block to the next, by policy.
+    `kept` maps policies to the states that servers keep from one block to the next.
     """
-    import pandas as pd
-
     blocks, choices = work
     states, found = {} if kept is None else kept, list[tuple[str, pd.DataFrame]]()
     for block in blocks:
@@ -309,7 +285,7 @@ def replay_blocks(work: Work, kept: dict[str, Any] | None = None) -> list[tuple[
 
 
 def replay_policy(choice: Choice, drawn: DrawnBlock, kept: dict[str, Any]) -> RequestTotals:
-    """Replay a block under one policy; `kept` are the states that servers keep, by policy."""
+    """Replay a block under one policy; `kept` maps policies to the states that servers keep."""
     if choice.draft_length == 0:
         tokens = drawn.trace.output_tokens
         none = np.zeros(len(tokens), np.int64)
@@ -340,7 +316,10 @@ def replay_adapted(
     numbers: Sequence[int] | None = None,
     log: Log | None = None,
 ) -> RequestTotals:
-    """Replay some requests of a block under policies of any class; a log takes the last's steps."""
+    """Replay some requests of a block under policies of any class.
+
+    `log` receives the steps of the last of these requests.
+    """
     times = drawn.times
     contexts = (first_context(drawn.trace, times) + (times.context_length or 0.0)).tolist()
 

@@ -1,12 +1,12 @@
 """Find the largest rate that a server sustains within targets by simulation, and its interval.
 
-What decides is the slowness of a request: the larger of its times over their targets. A rate is
-carried if the share of requests asked for has a slowness of at most 1. Times that are f times as
-long at the same loads of the machine are the same runs at 1/f of the rate, with targets of 1/f; so
-runs at several rates tell the capacity under any common factor of the predicted times.
+The slowness of a request is its TTFT or TPOT divided by the target, whichever ratio is larger. The
+server sustains a rate if enough requests have a slowness of at most 1. If all step times were f
+times as long, a run at 1/f of the rate would have the same batches, and its times would be f times
+as long. Runs at several rates therefore give the capacity for any common factor of the times.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from msgspec import Struct, field
@@ -14,22 +14,23 @@ from msgspec.structs import replace
 
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.units import FloatArray, check
-from specmodel.simulate.outcome import Run, are_steady
 
 GROWTH = 1.25
-"""From one rate of the grid to the next, of which all policies share the rates [-]."""
+"""Ratio of successive rates of the coarse grid, which all policies share [-]."""
 FINE = 16
-"""Parts of the step of the grid in which the capacity lies [-]."""
+"""Parts into which the fine grid divides a step of the coarse grid [-]."""
 BEYOND = 2
 """Rates tried above the first that fails, where single replications may still pass [-]."""
 _T80 = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383)
-"""90 % points of Student's law from 1 degree of freedom, ends of 80 % intervals [-]."""
+"""90 % points of Student's t distribution from 1 degree of freedom, ends of 80 % intervals [-]."""
 _MOST_STEPS = 60
 _ROUNDING = 1e-12
-"""Of shares of requests, which are sums of quotients [-]."""
+"""Rounding error of a share of requests [-]."""
 _FALLING = 0.995
-"""Times at a rate over those at the next higher one from which no lower rate is tried: they are
-those of requests that seldom meet [-]."""
+"""Ratio of the times at a rate and at the next higher rate from which no lower rate is tried [-].
+
+Requests then seldom run together, and their times hardly depend on the rate.
+"""
 
 
 class Targets(Struct, frozen=True, kw_only=True):
@@ -73,18 +74,18 @@ class Targets(Struct, frozen=True, kw_only=True):
 
 
 class Load(Struct, frozen=True, kw_only=True, eq=False):
-    """What requests met at one rate over all replications.
+    """Measurements of requests at one rate, over all replications.
 
     Parameters
     ----------
     rate
-        Requests that come [request/s].
+        Requests that arrive [request/s].
     slowness
         `Targets.slowness` of the requests of each replication, in ascending order [-].
     is_steady
         Whether waiting times did not grow, by the mean over replications.
     means
-        Means over replications by name, and quantiles of all requests, as in `simulate.study`.
+        Means over replications and quantiles of all requests, by the names of `outcome.MEANS`.
     """
 
     rate: float
@@ -102,10 +103,7 @@ class Load(Struct, frozen=True, kw_only=True, eq=False):
         return self.quantile(attainment) <= 1
 
     def quantile(self, attainment: float, replication: int | None = None) -> float:
-        """Return the slowness that a share of the requests stays within; inf if unsteady [-].
-
-        Over all replications, or of one.
-        """
+        """Return a quantile of slowness over all replications, or over one; inf if unsteady [-]."""
         if not self.is_steady:
             return np.inf
         own = self.slowness if replication is None else self.slowness[replication : replication + 1]
@@ -115,7 +113,7 @@ class Load(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Capacity(Struct, frozen=True, kw_only=True, eq=False):
-    """The largest rate below the first that misses the targets, and the rates tried.
+    """The largest rate below the first rate that misses the targets, and the rates tried.
 
     Parameters
     ----------
@@ -152,8 +150,8 @@ class Capacity(Struct, frozen=True, kw_only=True, eq=False):
     def crossing(self, level: float, replication: int | None = None) -> float:
         """Return the lowest rate at which slowness exceeds a level, within rates tried [request/s].
 
-        It is interpolated between rates on log-log scales, and 0 if even the lowest rate exceeds
-        it.
+        The rate is interpolated between the rates tried, on log-log scales. It is 0 if slowness
+        exceeds the level even at the lowest rate tried.
         """
         rates = [load.rate for load in self.loads]
         slowness = [load.quantile(self.attainment, replication) for load in self.loads]
@@ -188,17 +186,19 @@ class Capacity(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def search(try_rate: Callable[[float], Load], attainment: float, start: float) -> Capacity:
-    """Return the capacity: on a geometric grid of rates, refined once below the first that fails.
+    """Return the capacity, searched on a coarse grid of rates and then on a fine one.
 
-    Where more requests a second never meet targets better, that is the largest rate of the refined
-    grid that meets them. The grid is the same for all targets and policies.
+    The capacity is the largest rate of the fine grid that meets the targets, if requests at higher
+    rates are never faster. Both grids are geometric, and the same for all targets and policies.
 
     Parameters
     ----------
     try_rate, attainment
-        What requests meet at a rate, and the share of them that should meet the targets [-].
+        Function that returns the `Load` at a rate, and the share of the requests that should meet
+        the targets [-].
     start
-        About where to begin; if that fails, the grid is gone down first [request/s].
+        First rate to try, approximately; lower rates follow while the targets are missed
+        [request/s].
     """
     tried: dict[int, Load] = {}
 
@@ -208,7 +208,7 @@ def search(try_rate: Callable[[float], Load], attainment: float, start: float) -
         return tried[place].passes(attainment)
 
     def last_passing(start: float, step: int) -> int | None:
-        """Go by `step` from about a rate down to one that passes, and up until one fails."""
+        """Go down from a rate to one that passes, then up to the last one before a failure."""
         place = step * round(np.log(start) / np.log(GROWTH) * FINE / step)
         low = next(filter(passes, range(place, place - _MOST_STEPS * step, -step)), None)
         for place in () if low is None else range(low, low + _MOST_STEPS * step, step):
@@ -235,52 +235,22 @@ def search(try_rate: Callable[[float], Load], attainment: float, start: float) -
 def widened(
     found: Capacity, try_rate: Callable[[float], Load], factors: tuple[float, float]
 ) -> Capacity:
-    """Return a capacity with rates tried as far as its interval by factors reaches.
+    """Return a capacity with further rates tried, which cover its interval by `factors` [-].
 
-    Down to where times no longer fall with the rate: beyond, no rate meets the targets.
+    Lower rates are tried until times no longer fall with the rate; below, no rate meets the
+    targets.
     """
     loads, (low, high), share = list(found.loads), factors, found.attainment
     falls = bool(found.rate)
     while falls and loads[0].quantile(share) > 1 / high and len(loads) < _MOST_STEPS:
         lower = try_rate(loads[0].rate / GROWTH)
         falls = lower.quantile(share) < _FALLING * loads[0].quantile(share)
-        if lower.passes(share):  # a few requests may by chance take longer at a lower rate
+        if lower.passes(share):  # by chance, a few requests may need longer at a lower rate
             loads.insert(0, lower)
     while found.rate and loads[-1].quantile(share) < 1 / low and len(loads) < _MOST_STEPS:
         loads.append(try_rate(loads[-1].rate * GROWTH))
     return replace(found, loads=tuple(loads), factors=factors)
 
 
-MEANS = (
-    *("running", "tpot", "tpot_p90", "ttft", "ttft_p90"),
-    *("throughput", "tokens_per_step", "drafted_tokens_per_step"),
-)
-"""What is told of a load, as in the rows of `simulate.study`."""
 NOTHING = Capacity(rate=0.0, attainment=1.0, loads=())
-"""Of a server on which a request alone misses the targets."""
-
-
-def load_of(rate: float, runs: Sequence[Run], own: slice, targets: Targets, added: float) -> Load:
-    """Return the `Load` of the measured requests of some runs; `added` is added to each TTFT [s].
-
-    Quantiles are over the requests of all runs pooled, and so is the share that meets the targets.
-    """
-    ttft, tpot = ([run.ttft[own] for run in runs], [run.tpot[own] for run in runs])
-    weights = [np.maximum(run.requests.output_tokens[own] - 1, 1e-9) for run in runs]
-    means = (
-        np.mean([run.running for run in runs]),
-        np.mean([np.average(t, weights=w) for t, w in zip(tpot, weights, strict=True)]),
-        np.quantile(np.concatenate(tpot), 0.9),
-        np.mean([each.mean() + added for each in ttft]),
-        np.quantile(np.concatenate(ttft), 0.9) + added,
-        np.mean([run.throughput for run in runs]),
-        np.mean([run.tokens_per_step for run in runs]),
-        np.mean([run.drafted_per_step for run in runs]),
-    )
-    slowness = (targets.slowness(*each, added) for each in zip(ttft, tpot, strict=True))
-    return Load(
-        rate=rate,
-        slowness=tuple(map(np.sort, slowness)),
-        is_steady=all(run.is_steady for run in runs) or are_steady(runs),
-        means=dict(zip(MEANS, map(float, means), strict=True)),
-    )
+"""Capacity of a server on which a single request misses the targets."""

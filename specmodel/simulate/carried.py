@@ -1,4 +1,4 @@
-"""Find the largest rates within targets: of policies, schedules, and alternatives."""
+"""Find the largest rates of policies, schedules and alternatives within targets."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from specmodel.core.algebra.money import cost_per_million_tokens
 from specmodel.core.base.errors import InputError
-from specmodel.core.base.units import LARGEST_PRICE, FloatArray, check, format_si
+from specmodel.core.base.units import FloatArray, format_si
 from specmodel.plan.sweeps.workers import results
 from specmodel.simulate.arguments import ComputeArguments
-from specmodel.simulate.capacity import MEANS, NOTHING, Capacity
+from specmodel.simulate.capacity import NOTHING, Capacity
+from specmodel.simulate.outcome import MEANS
 from specmodel.simulate.study import Row, add_costs
 from specmodel.simulate.trial import Trial
 
@@ -42,9 +43,8 @@ def largest_rates(
         Total rate, to add the replicas and GPUs that it needs [request/s]. Price of a GPU for an
         hour, to add costs [-].
     **how
-        Where to compute it: `ComputeArguments`, as in `capacities`.
+        Settings of the computation: `ComputeArguments`, as in `capacities`.
     """
-    check_costs(for_rate=for_rate, gpu_hour_price=gpu_hour_price)
     rows, tried = list[Row](), list[Row]()
     asked = {f"{name}_target": getattr(trial.targets, name) for name in ("tpot", "ttft")}
     every = capacities([(trial, name) for name in policies], **how)
@@ -73,24 +73,17 @@ def largest_rates(
     return rows, tried
 
 
-def check_costs(*, for_rate: float | None = None, gpu_hour_price: float | None = None) -> None:
-    """Refuse an impossible total request rate [request/s] or price of a GPU hour [-]."""
-    if for_rate is not None:
-        check("for_rate", for_rate, above=0)
-    check("gpu_hour_price", gpu_hour_price or 0.0, minimum=0, maximum=LARGEST_PRICE)
-
-
 def with_single_lengths(schedule: Schedule, speedup: FloatArray) -> dict[str, Schedule]:
-    """Return a schedule, no draft, and every single length, by name of their policies.
+    """Return a schedule, no draft, and every single length, by the names of their policies.
 
     Parameters
     ----------
     schedule, speedup
-        A schedule, and the speedups from which it was made: by context, batch size and draft
-        length, from 0 [-].
+        A schedule, and the speedups from which it was made, by context, batch size and draft length
+        from 0 [-].
     """
     ranges = (f"{first}-{last}={length}" for first, last, length in schedule.ranges)
-    is_single = len(schedule.ranges) == 1  # and thereby one of the others
+    is_single = len(schedule.ranges) == 1  # then it is one of the single lengths
     found = {} if is_single else {":".join(["table", *ranges]): schedule}
     mean = np.exp(np.log(speedup).mean(axis=0))
     mean[:, 0] = 1.0  # no drafter is loaded
@@ -111,7 +104,7 @@ def best_schedule(
     trial, schedules
         The study and its targets, and schedules by the names of `with_single_lengths`.
     **how
-        Where to compute it: `ComputeArguments`, as in `capacities`.
+        Settings of the computation: `ComputeArguments`, as in `capacities`.
     """
     every = capacities([(trial, name) for name in schedules], **how)
     rows: list[Row] = [
@@ -128,15 +121,16 @@ def carried_by(
 ) -> list[Row]:
     """Return each alternative's capacity without drafts, at best and per GPU, and its cost.
 
+    The capacity is 0 if nothing fits in memory.
+
     Parameters
     ----------
     trials
-        Trials of each alternative by name, with policies, the one without drafts first. The
-        capacity is 0 if nothing fits in memory.
+        A trial and its policies for each alternative by name; the first policy drafts nothing.
     prices
         Price of a GPU for an hour, by name of the alternative, to add costs [-].
     **how
-        Where to compute it: `ComputeArguments`, as in `capacities`.
+        Settings of the computation: `ComputeArguments`, as in `capacities`.
     """
     pieces = [(trial, name) for trial, names in trials.values() for name in names]
     found, rows = iter(capacities(pieces, **how)), list[Row]()
@@ -165,12 +159,14 @@ def capacities(
     client: Any = None,
     progress: Callable[[int], object] = lambda done: None,
 ) -> list[Capacity]:
-    """Return the capacity of a policy in each trial; workers and clients do not change it.
+    """Return the capacity of a policy in each trial, `NOTHING` if no request fits in memory.
+
+    Workers and clients do not change the result.
 
     Parameters
     ----------
     pieces
-        Trials, each with the name of a policy; `NOTHING` if no request fits in memory.
+        Trials, each with the name of a policy.
     workers, client
         Number of processes, or a Dask client or the address of its scheduler [-].
     progress
@@ -199,9 +195,9 @@ def _capacity(
 
 
 def check_alone(trial: Trial, policies: Sequence[str], assumed: Collection[str] = ()) -> None:
-    """Refuse targets that even a lone request misses under every policy; name the time it takes.
+    """Refuse targets that a single request misses under every policy; the error has its time.
 
-    `assumed` names the targets that were not given, such as ``tpot_target``.
+    `assumed` contains the names of the targets that were not given, such as ``tpot_target``.
     """
     targets = {"tpot": trial.targets.tpot, "ttft": trial.targets.ttft}
     found = {name: dict(zip(targets, trial.alone(name)[::-1], strict=True)) for name in policies}

@@ -19,28 +19,28 @@ from specmodel.core.prediction.by_batch import schedule_of, scheduled_draft_leng
 from specmodel.simulate.feedback import check_methods
 from specmodel.simulate.policies import Policy
 from specmodel.simulate.policies.known import KNOWN
-from specmodel.simulate.policies.policy import STATES, arguments_of
+from specmodel.simulate.policies.policy import STATES, LearningPolicy, arguments_of
 from specmodel.simulate.sampling import POLICY, stream
 from specmodel.simulate.times_alone import ReplayTimes
 
 BEST_FIXED = "best-fixed"
-"""Name of the best fixed draft length in hindsight, which needs the records of all others."""
+"""Name of the best fixed draft length in hindsight, which needs the records of all lengths."""
 
 ORACLE = "oracle"
 HINDSIGHT = (BEST_FIXED, ORACLE)
-"""Names of policies that know the trace: bounds, nothing to deploy."""
+"""Names of policies that know the trace. They are bounds, and cannot be deployed."""
 
 VERIFICATION = "adaptive-verification"
-"""Name of vLLM's choice of how many drafted tokens of a batch to verify."""
+"""Name of the policy of vLLM that decides how many drafted tokens of a batch to verify."""
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """A policy: a schedule by batch size, a factory that makes one that learns, or hindsight.
+    """A policy: a schedule by batch size, a factory of a policy that learns, or hindsight.
 
-    `schedule` is as `scheduled_draft_lengths` takes it; `settings` are arguments of the factory;
-    `folder` is where a module of the user's own was looked for first, and will be in other
-    processes; `is_ours` says that the package has it. `state` is "request" or "server", who keeps a
-    learning policy's state; `notes` are assumptions to print.
+    `schedule` is an argument of `scheduled_draft_lengths`, and `settings` are arguments of the
+    factory. `folder` is searched first for a module of the user, in other processes too. `is_ours`
+    marks policies of this package. `state` is "request" or "server", which keeps the state of a
+    policy that learns. `notes` are assumptions to print.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Choice(Struct, frozen=True, kw_only=True):
 
     @property
     def draft_length(self) -> int | None:
-        """That of batch size 1, None of a policy without a schedule [token]."""
+        """Draft length at batch size 1, None for a policy without a schedule [token]."""
         return None if self.schedule is None else self.lengths(1)[1]
 
     @property
@@ -90,7 +90,7 @@ def _imported_again(name: str, folder: Path, state: str) -> Choice:
 
 
 PolicyLike = str | Callable[..., Policy] | Choice
-"""What `choose` takes for a policy."""
+"""A policy, as `choose` accepts it."""
 
 _WITHOUT_SETTINGS = ("none", *HINDSIGHT, VERIFICATION)
 _SCHEDULES = ("table", "below")
@@ -109,7 +109,7 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
         ``sglang``, or ``my_module:MyPolicy``, each with settings such as ``:max_trials=3``; or a
         class or function that makes a policy (`policy_maker`).
     folder
-        Folder searched first for ``my_module``, only during the import.
+        Folder that is searched first for ``my_module``, only during the import.
     """
     if isinstance(policy, Choice):
         return policy
@@ -131,7 +131,7 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
         return Choice(name=f"fixed:{length}", schedule=[[1, 1, length]])
     if name in _SCHEDULES:
         found = Choice(name=policy, schedule=schedule_of(policy, words))
-        found.lengths(1)  # refuses what is no schedule
+        found.lengths(1)  # refuses an invalid schedule
         return found if len(found.schedule or ()) == 1 else replace(found, notes=(_NOT_REPLAYED,))
     names = {*KNOWN, *_WITHOUT_SETTINGS, "fixed", *_SCHEDULES} - {VERIFICATION}
     known = f"a known name such as {nearest(name, names)}"
@@ -149,18 +149,18 @@ def check_choice(choice: Choice, times: ReplayTimes) -> None:
     if choice.draft_length is not None and choice.draft_length > longest:
         expected = f"at most {longest}, the longest draft length to consider (max_draft_length)"
         raise InputError("policy", choice.name, expected)
-    if choice.learns:
-        policy_maker(choice, times.asked_time, 0)(0)
+    policy_maker(choice, times.asked_time, 0)(0)
 
 
 def policy_maker(choice: Choice, step_time: Sequence[float], seed: int) -> Callable[[int], Policy]:
     """Return a function that makes the policy of a request from the request's number.
 
-    `step_time` is by draft length, from 0, up to the longest [s].
+    `step_time` is by draft length, from 0 to the longest [s].
     """
     factory = choice.factory
     if factory is None:
-        raise InputError("policy", choice.name, "a policy that learns")
+        fixed = LearningPolicy(choice.draft_length or 0)
+        return lambda _: fixed
     available: dict[str, Any] = {
         "step_time": [*step_time],
         "max_draft_length": len(step_time) - 1,
@@ -187,7 +187,7 @@ def policy_maker(choice: Choice, step_time: Sequence[float], seed: int) -> Calla
 
 
 def _given(policy: object) -> Choice:
-    """Take a class or function; settings bound to it are part of its name."""
+    """Return the choice of a class or function; settings bound to it are part of its name."""
     if not callable(policy):
         raise InputError("policy", policy, "a name, a class or a function without arguments")
     bound = policy.keywords if isinstance(policy, partial) else {}
@@ -202,7 +202,7 @@ def _given(policy: object) -> Choice:
 def _learner(
     name: str, made_by: Any, settings: dict[str, Any], folder: Path | None = None
 ) -> Choice:
-    """Return a policy that learns, of the package or of the user's own."""
+    """Return the choice of a policy that learns, of this package or of the user."""
     is_ours = made_by in KNOWN.values()
     own = Choice(
         name=name,
@@ -218,7 +218,10 @@ def _learner(
 def _imported(
     policy: str, module: str, words: Sequence[str], folder: Path | None, known: str
 ) -> Choice:
-    """Take a class or function of a module of the user's own, or say which names are known."""
+    """Return the choice of a class or function in a module of the user.
+
+    If there is no such module, the error has the `known` names.
+    """
     added = [] if folder is None else [str(folder)]
     sys.path[:0] = added
     try:
@@ -243,7 +246,7 @@ def _imported(
 def _settings(
     policy: str, words: Sequence[str], known: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Read name=value; a value that is no JSON is a text."""
+    """Return settings of the form name=value; a value that is not JSON is a text."""
     settings: dict[str, Any] = {}
     for word in words:
         name, has_value, text = word.partition("=")
@@ -265,7 +268,7 @@ def _settings(
 
 @contextmanager
 def _of_policy() -> Iterator[None]:
-    """Let an error in the settings of a policy say that it is about a policy."""
+    """Add the word policy to the argument of an error in the settings of a policy."""
     try:
         yield
     except InputError as error:

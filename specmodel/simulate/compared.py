@@ -19,12 +19,12 @@ from specmodel.plan.alternatives import Alternatives, alternatives
 from specmodel.simulate.arguments import CompareArguments
 
 Searching: TypeAlias = Callable[[int], AbstractContextManager[Mapping[str, Any]]]
-"""Gives how so many searches are computed, as `capacities` takes it, while they are."""
+"""Function of a number of searches; its context yields arguments of `capacities` for them."""
 
 _OF_EACH = ("prefill", "gpu_hour_price")
-"""Arguments of a load that alternatives may have each their own of."""
+"""Arguments of a load that may differ between alternatives."""
 _LONGEST = 3
-"""Longest draft of the schedules that are tried under a load [token]."""
+"""Longest draft of the schedules that are simulated under a load [token]."""
 
 
 def compare(
@@ -44,11 +44,11 @@ def compare(
     workers, client
         Where the search for capacities runs, as in `capacities` [-].
     **arguments
-        Those of `simulate.arguments.CompareArguments`. Every combination of lists is an
-        alternative. If there is one combination, all layouts of its GPUs are compared. With
-        `tpot_target` [s], the answer has the largest batch of each within it. With `for_load` and
-        targets, as in `specmodel.load`, it has the largest rate of each. `gpu_hour_price` is then
-        one price, or one for each GPU [-].
+        Arguments of `simulate.arguments.CompareArguments`. Every combination of lists is an
+        alternative. If there is only one combination, all layouts of its GPUs are compared. With
+        `tpot_target` [s], the answer has each alternative's largest batch within the target. With
+        `for_load` and targets, as in `specmodel.load`, it has each alternative's largest rate.
+        `gpu_hour_price` is then one price, or one for each GPU [-].
 
     Returns
     -------
@@ -69,14 +69,14 @@ def compare(
 def compared(
     arguments: Mapping[str, Any], searching: Searching, manner: Manner = USUAL
 ) -> Alternatives:
-    """Return alternatives, and what each carries within targets, if there are any.
+    """Return alternatives and, under a load, the largest rate of each within the targets.
 
     Parameters
     ----------
     arguments
-        Those of `compare`.
+        Arguments of `compare`.
     searching, manner
-        Where capacities are searched, and how it is asked.
+        How to compute the searches, and the manner of the question.
     """
     options = given(arguments, arguments)
     if not options.pop("for_load", False):

@@ -1,4 +1,4 @@
-"""Disaggregated prefill: servers that read prompts, and hand their KV entries on."""
+"""Disaggregated prefill: servers that compute prompts and send their KV entries to the decoder."""
 
 import heapq
 
@@ -14,14 +14,15 @@ from specmodel.simulate.tables import TabulatedTimes
 
 
 class DisaggregatedPrefill(Struct, frozen=True, kw_only=True):
-    """Servers that prefill, each one prompt at a time, first come first served.
+    """Prefill servers, each of which computes one prompt at a time, first come first served.
 
     Parameters
     ----------
     servers
-        How many there are, each like the deployment that decodes [-].
+        Number of servers, each like the deployment that decodes [-].
     deployment
-        Whose GPUs each send what they keep of a prompt, over the network if there is one.
+        The deployment. Each GPU sends its part of a prompt's KV entries, over the network if the
+        hardware has one, or else over the link between GPUs.
     """
 
     servers: int
@@ -31,7 +32,7 @@ class DisaggregatedPrefill(Struct, frozen=True, kw_only=True):
         check("prefill", self.servers, minimum=1, maximum=1e6, whole=True)
 
     def transfer_time(self, requests: Requests) -> FloatArray:
-        """Return the time to hand on the entries of each prompt [s]."""
+        """Return the time to send the KV entries of each prompt [s]."""
         hardware = self.deployment.hardware
         carrier = hardware.network or hardware.link
         if carrier is None:
@@ -43,10 +44,10 @@ class DisaggregatedPrefill(Struct, frozen=True, kw_only=True):
     def ready_times(
         self, requests: Requests, cached: Whole, times: TabulatedTimes, token_budget: int
     ) -> FloatArray:
-        """Return when each prompt's entries are where it decodes, its first token with them [s].
+        """Return the times at which KV entries and first tokens reach the decoding server [s].
 
-        What is cached of it is not computed. A rest beyond the budget is cut, each part seeing
-        those before it.
+        Cached tokens are not computed. A prompt larger than the token budget is cut into parts, and
+        each part attends to the parts before it.
         """
         if requests.users:
             expected = "together, or request rates instead of users"

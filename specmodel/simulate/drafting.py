@@ -1,4 +1,4 @@
-"""Draft lengths of a server: policies by name, as the loop over steps reads them."""
+"""Prepare the policies of a server by name, as the loop over steps reads them."""
 
 from typing import Any
 
@@ -19,21 +19,21 @@ from specmodel.simulate.tables import TabulatedTimes
 
 
 class Drafting(Struct, frozen=True, kw_only=True):
-    """What decides the draft length of a step; by default nothing is drafted.
+    """Policy that decides the draft length of a step; by default nothing is drafted.
 
     Parameters
     ----------
     kind
-        What the loop does with the rest, by number.
+        Kind of policy, one of the numbers in `state`.
     by_batch
-        By the requests of the step before, from 0: a draft length [token], or a state [-].
+        Draft length [token], or index of a state [-], by number of requests in the previous step.
     states
-        Policies whose state requests share, or the one that each request begins with.
+        Policies whose states requests share, or the one that each request begins with.
     max_draft_length
-        The longest draft that it may ask for [token].
+        Longest draft that the policy may request [token].
     survival
-        Chances that at least 1, 2, ... tokens are accepted, where drafts are made in full and cut
-        before they are verified; formulas then read `by_batch` [-].
+        Probabilities that at least 1, 2, ... tokens are accepted, if drafts are made in full and
+        cut before they are verified; closed formulas then read `by_batch` [-].
     """
 
     kind: int = BY_BATCH
@@ -44,20 +44,20 @@ class Drafting(Struct, frozen=True, kw_only=True):
 
     @property
     def rules(self) -> tuple[Function, Function]:
-        """The functions that update the policy after a request of a step, and after a step."""
+        """Functions that update the policy, after each request of a step and after each step."""
         policy = type(self.states[0])
         if self.kind == OWN:
             return policy.rule, end_no_step
         return policy.shared_rule or policy.rule, policy.step_rule
 
     def lengths(self, requests: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the draft lengths by requests of the step before, the longest if it learns."""
+        """Return draft lengths by requests of the previous step, or the longest [token]."""
         if self.kind != BY_BATCH:
             return np.full_like(requests, self.max_draft_length)
         return np.array(self.by_batch)[np.minimum(requests, len(self.by_batch) - 1)]
 
     def fresh(self, requests: int, *, for_python: bool) -> Server:
-        """Return the policy in its initial state, as the loop reads it for so many requests."""
+        """Return the policy in its initial state, for so many requests, as the loop reads it."""
         count = requests if self.kind == OWN else 1
         by_batch = np.array([self.max_draft_length] if self.survival else self.by_batch)
         states: Any = [policy.fresh() for policy in self.states * count] if for_python else ()
@@ -81,7 +81,7 @@ def paces(
 ) -> FloatArray:
     """Return the expected tokens/s of each request, by draft length and batch size [token/s].
 
-    Prompts are left out, which add the same to every token.
+    Prompts are ignored, because they add the same time to every token.
     """
     expected = acceptance.expected_tokens_per_step
     lengths = range(max_draft_length + 1)
@@ -93,7 +93,7 @@ def best_lengths(
 ) -> list[int]:
     """Return the draft length with the most expected tokens/s at each batch size, from 1 [token].
 
-    Of equal ones the shortest.
+    If several draft lengths are equally fast, the result is the shortest.
     """
     sizes = np.arange(1, times.max_requests + 1)
     best: list[int] = paces(times, acceptance, max_draft_length, sizes, context).argmax(0).tolist()
@@ -103,9 +103,9 @@ def best_lengths(
 def verifying(
     times: TabulatedTimes, acceptance: Acceptance, longest: int, context: float
 ) -> Drafting:
-    """Return the policy that drafts in full, and verifies by step what gives most tokens/s.
+    """Return the policy that drafts in full, and verifies the tokens that give most tokens/s.
 
-    `times` are those of `drafting_in_full`; arguments else as in `best_lengths`.
+    `times` are those of `drafting_in_full`; the other arguments are those of `best_lengths`.
     """
     own = scheduled(best_lengths(times, acceptance, longest, context))
     reached = tuple(survival(acceptance, longest)[longest].tolist())
@@ -123,8 +123,9 @@ def drafting(
 ) -> Drafting:
     """Return a policy by name for a server with these step times.
 
-    ``schedule`` (the best length by batch), or any of `simulate.choices` that knows no trace and
-    ships with the package; `state` says who keeps what it learns, None as its source has it.
+    The name is ``schedule``, the best length by batch size, or a policy of this package that knows
+    no trace, as in `simulate.choices`. `state` is "request" or "server", which keeps the state of
+    the policy; None follows the source of the policy.
     """
     if policy.strip() == "schedule":
         return scheduled(best_lengths(times, acceptance, max_draft_length, context))
@@ -139,7 +140,7 @@ def drafting(
 
 
 def _learning(choice: Choice, times: TabulatedTimes, longest: int, context: float) -> Drafting:
-    """Return a policy that learns, with a state of each request or of the server."""
+    """Return a policy that learns, with a state for each request or for the server."""
     if not choice.is_ours:
         expected = "none, fixed:K, schedule, table, sglang, goodput or cascade"
         raise InputError("policy", choice.name, expected)

@@ -1,4 +1,4 @@
-"""Simulate drains: all prompts arrive at once and are answered, as in rollouts and batches."""
+"""Simulate drains: all prompts arrive at once and are answered, as in rollouts or batch jobs."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from specmodel.simulate.state import BY_BATCH
 from specmodel.simulate.study import Row, Study
 
 _MOST_FIXED = 3
-"""Single draft lengths that are compared where no policies are named [-]."""
+"""Most single draft lengths that are compared if no policies are given [-]."""
 
 
 def answers(
     lengths: Lengths | Requests, prompts: int, samples: int, seed: int = 0, *, longest: int
 ) -> Requests:
-    """Return several answers to each prompt, those to one prompt side by side.
+    """Return several answers to each prompt; answers to the same prompt are adjacent.
 
-    Answers to one prompt are those of requests whose prompts are most alike, so that lengths go
-    together as their law or record has them. Recorded ones are taken in order, and again.
+    The answers to a prompt are those of requests whose prompts have the most similar lengths. The
+    lengths of prompts and answers then keep the correlation of their law or record. Recorded
+    requests are used in order, and again from the first if they are too few.
 
     Parameters
     ----------
     lengths, prompts, samples, seed
-        Laws or recorded requests, how many prompts and answers to each, and what is drawn [-].
+        Laws or recorded requests, number of prompts and of answers to each, and random seed [-].
     longest
-        Most tokens of a prompt and its answer together, to which answers are cut [token].
+        Largest sum of a prompt's and its answer's tokens; longer answers are cut [token].
     """
     count, cached = prompts * samples, list[Whole]()
     if isinstance(lengths, Requests):
@@ -57,12 +58,12 @@ def answers(
 
 
 class Drain(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """A set of prompts that servers answer to the end. The slowest server decides.
+    """A set of prompts that servers answer to the end. The slowest server decides the time.
 
     Parameters
     ----------
     study
-        The study that runs them, with the lengths of all answers; several answers to a prompt are
+        The study that runs them, with the lengths of all answers; the answers to a prompt are
         adjacent.
     prompts, samples, servers
         Prompts, answers to each [request], and servers, which receive prompts in turn [-].
@@ -83,7 +84,7 @@ class Drain(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def parts(self) -> list[Requests]:
-        """What each server is asked."""
+        """Requests of each server."""
         every = self.study.typical
         server = np.arange(every.count) // self.samples % self.servers
         parts = (every.at(server == n) for n in range(self.servers))
@@ -126,9 +127,9 @@ class Drain(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
 
 def _time_by_batch(runs: Sequence[Run], until: float) -> tuple[FloatArray, FloatArray]:
-    """Return by running requests, from 0, how long and until when they ran on any server [s].
+    """Return by running requests, from 0, how long and until when so many ran on any server [s].
 
-    The time is that of all servers together; a server that is done waits for the others.
+    The times of all servers are added up. A server that is done waits for the others.
     """
     parts = []
     for run in runs:
@@ -146,7 +147,7 @@ def _time_by_batch(runs: Sequence[Run], until: float) -> tuple[FloatArray, Float
 
 
 def _by_powers(values: FloatArray) -> list[tuple[int, float]]:
-    """Return the sums over indices 0, 1, 2 to 3, 4 to 7 and so on, each after its first index."""
+    """Return the first index and the sum of indices 0, 1, 2 to 3, 4 to 7 and so on."""
     first = [0, *(1 << n for n in range(len(values).bit_length()) if 1 << n < len(values))]
     sums = np.add.reduceat(values, first)
     return list(zip(first, sums.tolist(), strict=True))
@@ -166,7 +167,7 @@ def drained(
     drain, policies
         The prompts to answer, and policies by name.
     gpu_hour_price, progress
-        Price of a GPU for an hour, to add costs [-]. Function to call after each policy [-].
+        Price of a GPU for an hour, to add costs. Function to call after each policy, with 1 [-].
     """
     study, rows = drain.study, list[Row]()
     tokens = len(policies) * float(study.typical.output_tokens.sum())
@@ -192,7 +193,7 @@ def drained(
 
 
 def _interval(study: Study, row: Row) -> Row:
-    """Return ends of 80 % intervals, of predicted times alike at all batch sizes of a drain."""
+    """Return the ends of 80 % intervals, for errors of times that all batch sizes share."""
     sizes = [int(name.removeprefix("share_at_")) for name in row if name.startswith("share_at_")]
     running = np.array(sizes[1:])
     lengths = study.service(row["policy"]).drafts.lengths(running)
@@ -207,10 +208,11 @@ def _interval(study: Study, row: Row) -> Row:
 
 
 def usual_policies(drain: Drain) -> list[str]:
-    """Return none, the single lengths that pay, a schedule, and the best below a batch.
+    """Return none, the single lengths that pay, a schedule, and the best length up to a batch size.
 
-    Of single lengths at most three; batches are powers of two below the most that run. Steps are
-    those of a run without drafts, each as much longer or shorter as its time per token is then.
+    There are at most three single lengths. The batch size is a power of two below the largest batch
+    that runs. The time of a policy is estimated from the steps of a run without drafts. Each step
+    is scaled by the ratio of the times per token with and without drafts.
     """
     study, longest = drain.study, drain.study.max_draft_length
     plain = study.service("none")
@@ -234,12 +236,14 @@ def usual_policies(drain: Drain) -> list[str]:
 
 
 def drain_of(study: Study, prompts: int, **how: Any) -> Drain:
-    """Return a drain of a study's laws or recorded requests; `how` are other fields of `Drain`.
+    """Return a drain of a study's laws or recorded requests.
 
     Parameters
     ----------
     study, prompts
-        What runs where, with lengths of prompts and answers, and how many prompts [request].
+        The study, with lengths of prompts and answers, and the number of prompts [request].
+    **how
+        Other fields of `Drain`.
     """
     check("drain", prompts, minimum=1, maximum=MOST_REQUESTS, whole=True)
     samples = how.get("samples", 1)

@@ -1,4 +1,4 @@
-"""Summarise servers under load and drains: the policy to run, its gain, and its rate."""
+"""Summarise loads and drains: the policy to run, its gain, and its rate."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from specmodel.simulate.trial import Trial
 
 _WORTH = 0.01
-"""How much less time a policy must take to be told as a gain [-]."""
+"""Smallest share of time that a policy must save to be reported as a gain [-]."""
 
 
 def rate_facts(rows: list[Row]) -> dict[str, Fact]:
-    """Return the policy that is fastest at most loads, its gains, and the loads not carried."""
+    """Return the policy that is fastest at most loads, its gains, and the unsustainable loads."""
     rates, users = ("request_rate", "requests/s", "request/s"), ("users", "users", "-")
     key, unit, of = rates if rows[0]["users"] is None else users
     times: dict[float, dict[str, float]] = {row[key]: {} for row in rows}
     for row in rows:
         if row["is_steady"]:
             times[row[key]][row["policy"]] = row["tpot"]
-    # of times that read alike, the first
+    # of times that are equal when printed, the first
     best = {at: min(own, key=lambda n: float(f"{own[n]:.3g}")) for at, own in times.items() if own}
     gains = [own["none"] / own[best[at]] for at, own in times.items() if own.get("none")]
     most = max(best.values(), key=[*best.values()].count, default=None)
@@ -49,21 +49,21 @@ def named(policy: str) -> str:
 def within_targets(
     *, ttft: float | None = None, tpot: float | None = None, attainment: float = 1.0
 ) -> str:
-    """Return as text targets [s], and the share of requests that should meet them [-]."""
+    """Return targets [s], and the share of requests that should meet them [-], as text."""
     told = {"per token": tpot, "to the first token": ttft}
     times = " and ".join(f"{seconds(t)} {what}" for what, t in told.items() if t is not None)
     return f"{times} for {100 * attainment:.4g} % of requests"
 
 
 def _best(rows: list[Row]) -> Row:
-    """Return the row of the largest capacity; of plain decoding, if that is within 1 % of it."""
+    """Return the row of the largest capacity, or of plain decoding if it is within 1 %."""
     best = max(rows, key=lambda row: row["capacity"])
     alike = (r for r in rows if r["policy"] == "none" and best["capacity"] < 1.01 * r["capacity"])
     return next(alike, best)
 
 
 def capacity_facts(trial: Trial, rows: list[Row]) -> dict[str, Fact]:
-    """Return the policy of the largest capacity, beside plain decoding and those as good."""
+    """Return the policy of the largest capacity, its gain, and the policies that are as good."""
     best, plain = _best(rows), next((row for row in rows if row["policy"] == "none"), None)
     low, rate = best["simulated_low"], best["capacity"]
     others = (row for row in rows if row is not best and low)
@@ -82,7 +82,7 @@ def capacity_facts(trial: Trial, rows: list[Row]) -> dict[str, Fact]:
 
 
 def carried_facts(plan: Plan) -> dict[str, Fact]:
-    """Return the capacities of the schedule, the best single length, and none, where simulated."""
+    """Return the capacities of the best policy, the best single length and no draft, if known."""
     if not plan.carried:
         return {}
     rates = {row["policy"]: row["capacity"] for row in plan.carried}
@@ -98,7 +98,7 @@ def carried_facts(plan: Plan) -> dict[str, Fact]:
 
 
 def drain_facts(drain: Drain, rows: Sequence[Row]) -> dict[str, Fact]:
-    """Return the best policy, what it gains, and the share of time with few requests."""
+    """Return the best policy of a drain, its time and its gain."""
     plain = next((row for row in rows if row["policy"] == "none"), None)
     best = min(rows, key=lambda row: row["makespan"])
     if plain and best["makespan"] > (1 - _WORTH) * plain["makespan"]:

@@ -1,4 +1,4 @@
-"""Policies that are objects, as the serial loop asks them and gives them feedback."""
+"""Adapt policies that are objects to the serial loop."""
 
 import operator
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from specmodel.core.base.errors import InputError
 from specmodel.simulate.policies.policy import Step
 
 BATCH_SIZE = 1
-"""Requests of the batches that are replayed [request]."""
+"""Batch size of a replay [request]."""
 
 Log = list[dict[str, Any]]
 
@@ -21,13 +21,13 @@ class PolicyAdapter:
     Parameters
     ----------
     policy
-        What has `propose` and `observe`, or `observe_step`.
+        An object with `propose` and `observe`, or `observe_step`.
     longest, context
-        Longest draft that it may ask for, and KV entries before the first step [token].
+        Longest draft that the policy may request, and KV entries before the first step [token].
     log
-        Takes every step, if given: position (output tokens before it), draft_length (asked for),
-        drafted_tokens (of that, what the drafter had), emitted_tokens, step_time, and the policy's
-        phase and utility.
+        Receives every step, if given: position (output tokens before the step), draft_length (as
+        requested), drafted_tokens (as offered by the drafter), emitted_tokens, step_time, and the
+        policy's phase and utility.
     """
 
     is_test = False
@@ -41,7 +41,7 @@ class PolicyAdapter:
 
     @property
     def draft_length(self) -> int:
-        """What the policy proposes, which must be a draft length [token]."""
+        """Draft length that the policy proposes; an invalid one is refused [token]."""
         if self._has_phase:
             self._phase = self._policy.phase
             self.is_test = bool(self._phase == "test")
@@ -54,7 +54,7 @@ class PolicyAdapter:
             except TypeError:
                 number = -1
         if not 0 <= number <= longest:
-            # an object of the user's own could not be sent from a worker process
+            # a worker process cannot send an object of the user, so its type is reported
             is_plain = asked is None or isinstance(asked, int | float | str)
             told, name = asked if is_plain else type(asked).__name__, type(self._policy).__name__
             raise InputError(f"policy {name}", told, f"a whole draft length from 0 to {longest}")
@@ -62,7 +62,7 @@ class PolicyAdapter:
         return number
 
     def rule(self, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
-        """Tell the policy what a step emitted and drafted [token], and its time [s]."""
+        """Pass a step to the policy: emitted and drafted tokens [token], and its time [s]."""
         if self._observe_step is None:
             self._observe(emitted_tokens, step_time)
         else:
@@ -80,9 +80,10 @@ class PolicyAdapter:
 
 
 class Policies(Struct):
-    """Policies by number of the request, made when the loop comes to it, or kept by servers.
+    """Policies by request number, made when the loop reaches the request, or kept by servers.
 
-    Those of users' own are `adapted` to the loop; `current` is the last one that it came to.
+    `adapted` adapts a policy of the user to the loop. `current` is the policy of the last request
+    that the loop reached.
     """
 
     make: Callable[[int], Any]
@@ -101,7 +102,7 @@ class Policies(Struct):
 
 
 def check_methods(policy: object, kind: str, name: str) -> None:
-    """Refuse an object or class without the methods of a policy; `name` is what was typed."""
+    """Refuse an object or class without the methods of a policy; `name` is the typed name."""
     if not all(callable(getattr(policy, method, None)) for method in ("propose", "observe")):
         expected = "a policy with propose() and observe(emitted_tokens, step_time)"
         raise InputError(f"policy {name}", f"a {kind}", expected)

@@ -1,4 +1,4 @@
-"""Lengths of the requests that a question of load is about: typed, by law, by task or recorded."""
+"""Resolve the lengths of the requests of a load: typed, by law, by task or recorded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from specmodel.simulate.requests import (
 
 OF_FILES = tuple(FileArguments.__annotations__)
 _USUAL = "chat"
-"""The workload where none is given."""
+"""Default workload."""
 
 
 def lengths_asked(
@@ -36,7 +36,7 @@ def lengths_asked(
         laws = {n: _law_of(n, asked.get(n)) for n in ("prompt_length", "output_length")}
         plain_points(1, None, *(mean for mean, _ in laws.values()))  # refuses one that is missing
         (prompt, prompt_spread), (output, output_spread) = laws.values()
-        # log-normal ones are cut to the context that is left
+        # log-normal lengths are cut to the rest of the context
         fixed = [int(mean or 0) for mean, spread in laws.values() if not spread]
         left = min(LONGEST_DRAWN, (positions or LONGEST) - sum(fixed)) if len(fixed) < 2 else 1
         typed = Lengths(
@@ -82,7 +82,7 @@ def lengths_asked(
 
 
 def _law_of(name: str, value: Any) -> tuple[float | None, float]:
-    """Return the mean [token] of a length and its spread, 0 for one of all requests [-]."""
+    """Return the mean of a length [token] and its spread, 0 if all requests have the mean [-]."""
     if not isinstance(value, str):
         return single(name, value, "one length of all requests, or lognormal:MEAN:SPREAD"), 0.0
     kind, *numbers = value.split(":")

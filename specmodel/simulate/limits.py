@@ -20,7 +20,7 @@ class Scheduler(Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     max_running, token_budget
-        Most running requests [request] and most tokens of a step: ``max_num_seqs`` and
+        Maximum running requests [request] and maximum tokens of a step: ``max_num_seqs`` and
         ``max_num_batched_tokens`` [token].
     block_size
         KV entries of a block: ``block_size`` [token].
@@ -41,7 +41,7 @@ class Scheduler(Struct, frozen=True, kw_only=True):
 
 
 def usual_scheduler(deployment: Deployment, max_draft_length: int) -> Scheduler:
-    """Return the limits that vLLM 0.33 takes by default on the GPUs of a deployment."""
+    """Return the default limits of vLLM 0.33 on the GPUs of a deployment."""
     replicas, tokens = deployment.layout.replicas, step_tokens(deployment.hardware)
     drafts = deployment.has_drafter and not deployment.drafter.is_lookup
     return Scheduler(
@@ -54,9 +54,10 @@ def usual_scheduler(deployment: Deployment, max_draft_length: int) -> Scheduler:
 def limits_for(
     deployment: Deployment, scheduler: Scheduler, max_draft_length: int, requests: Requests
 ) -> Limits:
-    """Return the scheduler's limits and the KV blocks in memory, the drafter's KV included.
+    """Return the scheduler's limits and the KV blocks in memory, including the drafter's KV.
 
-    Bytes per request are linear in KV entries, through the mean and the longest request.
+    Bytes per request are assumed to be linear in KV entries, through those of the mean and the
+    longest request.
     """
     tokens = max_draft_length + 1
     most = requests.longest
@@ -67,7 +68,7 @@ def limits_for(
     by_entry = (high - low) / (ends[1] - ends[0])
     fixed = max(high - by_entry * (ends[1] + tokens), 0.0)
     size, block_bytes = scheduler.block_size, by_entry * scheduler.block_size
-    if block_bytes < 1e-6 * high:  # states alone
+    if block_bytes < 1e-6 * high:  # recurrent states only
         size, block_bytes, fixed = 10**9, high, 0.0
     blocks = int(max(free, 0.0) // block_bytes) * deployment.layout.replicas
     held = {"blocks": blocks, "fixed_blocks": int(np.ceil(fixed / block_bytes))}
@@ -75,7 +76,7 @@ def limits_for(
 
 
 def check_fits(limits: Limits, max_draft_length: int, requests: Requests) -> None:
-    """Refuse requests that could never be served."""
+    """Refuse requests that never fit in memory."""
     longest = requests.longest + max_draft_length + 1 + limits.reserved_tokens
     if blocks_for(limits, longest) > limits.blocks:
         held = max(limits.blocks - limits.fixed_blocks, 0) * limits.block_size

@@ -1,7 +1,7 @@
-"""Resolve a question of load: the requests, their server, and the policies.
+"""Resolve a question about a load: the requests, their server, and the policies.
 
-The command and Python both use it. What was not given has its usual value, and is listed as an
-assumption.
+The command and Python both use this module. An argument that is not given has its usual value,
+which is listed as an assumption.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from specmodel.core.base.errors import InputError, given, refuse_given
 from specmodel.core.base.ranges import parse_numbers, parse_values, whole_of
 from specmodel.core.base.text import Viewed
-from specmodel.core.base.units import check, parse_seconds
+from specmodel.core.base.units import LARGEST_PRICE, check, parse_seconds
 from specmodel.core.cost.where import USUAL, Manner
 from specmodel.core.machines.hardware import HardwareProfile
 from specmodel.core.models.architecture import Architecture
@@ -32,7 +32,7 @@ from specmodel.simulate.arguments import (
     TrafficArguments,
 )
 from specmodel.simulate.capacity import Targets
-from specmodel.simulate.carried import check_alone, check_costs, largest_rates
+from specmodel.simulate.carried import check_alone, largest_rates
 from specmodel.simulate.drains import Drain, drain_of, drained, usual_policies
 from specmodel.simulate.lengths import lengths_asked
 from specmodel.simulate.machine_code import has_numba
@@ -48,16 +48,16 @@ OF_SEARCH = tuple(SearchArguments.__annotations__)
 FOR_LARGEST = "a target and no rates or users, as only the search for the highest rate uses it"
 OF_DRAINS = tuple(DrainArguments.__annotations__)
 _OF_ARRIVALS = ("request_rate", "users", "arrivals", "requests", "tpot_target", "ttft_target")
-"""What a drain does not take."""
+"""Arguments that a drain refuses."""
 _OF_STUDY = ("seed", "policy_state", "prefix_hit_rate", "shared_prefix", "acceptance_by_request")
-"""What a study takes as it is given."""
+"""Arguments that become fields of the study unchanged."""
 OF_LOADS = (*TrafficArguments.__annotations__, "prefill", "gpu_hour_price")
-"""Arguments of a question of load beside those of a case."""
+"""Arguments of a load, in addition to those of a case."""
 
 _USUAL = 3
-"""Draft length that is compared where none is given, and the longest with a trace [token]."""
+"""Draft length to compare if none is given, and the longest with a trace [token]."""
 _TTFT, _SHARE = 1.0, 0.9
-"""What is taken where nothing is given [s] [-]."""
+"""Default target of TTFT [s], and the default share of requests that should meet targets [-]."""
 _DRAWN, _DRAWN_TOKENS = 500, 1000
 """Requests drawn from each preset of acceptance [request], and their tokens [token]."""
 
@@ -67,51 +67,45 @@ class Loaded(Viewed, Struct, frozen=True, kw_only=True, eq=False):
 
     Parameters
     ----------
-    study, policies, loads
-        What to simulate, under which policies, and at which loads. A search for largest rates has
-        no loads but a trial.
-    trial, targets
-        The study in replications. Its targets of TTFT and TPOT, None for no target [s].
+    study, policies
+        The study, and its policies by name.
+    targets
+        Targets of TTFT and TPOT, None for no target [s].
     assumed, is_usual
-        Assumed values by argument; whether policies are the usual ones.
+        Assumed values by argument, and whether the policies are the default ones.
     costs
         The price and the total rate, if given.
+    loads, trial, drain
+        The loads to simulate. A search for the largest rate has a trial instead, and a question
+        about a drain has the drain, whose study has the lengths of all answers.
     rows, tried
-        A row for each load and policy, or for each policy. A search has a row for each rate tried.
-        None before the simulation.
+        A row for each load and policy. A search has a row for each policy, and in `tried` a row for
+        each rate tried. Both are empty before the simulation.
     """
 
     room = "loads"
 
     study: Study
     policies: Sequence[str]
-    loads: Sequence[Arrivals]
-    trial: Trial | None
     targets: tuple[float | None, float | None]
     assumed: Mapping[str, Any]
     is_usual: bool
     costs: Mapping[str, Any]
+    loads: Sequence[Arrivals] = ()
+    trial: Trial | None = None
+    drain: Drain | None = None
     rows: list[Row] = field(default_factory=list)
     tried: Sequence[Row] = ()
 
     def answered(self, progress: Callable[[int], object] = lambda done: None, **how: Any) -> Loaded:
-        """Return the load with its rows; `how` are workers and client, as in `capacities`."""
+        """Return the load with its rows; `how` contains the arguments of `capacities`."""
         settings: dict[str, Any] = {**self.costs, "progress": progress}
         if self.trial is not None:
             rows, tried = largest_rates(self.trial, self.policies, **settings, **how)
             return replace(self, rows=rows, tried=tried)
+        if self.drain is not None:
+            return replace(self, rows=drained(self.drain, self.policies, **settings))
         rows = under_load(self.study, self.loads, self.policies, self.targets, **settings)
-        return replace(self, rows=rows)
-
-
-class Drained(Loaded, frozen=True, kw_only=True):
-    """A drain that `load` is asked about; its study has the lengths of all answers."""
-
-    drain: Drain
-
-    def answered(self, progress: Callable[[int], object] = lambda done: None, **_: Any) -> Drained:
-        """Return the drain with its rows."""
-        rows = drained(self.drain, self.policies, **self.costs, progress=progress)
         return replace(self, rows=rows)
 
 
@@ -132,10 +126,10 @@ def load(
     workers, client
         Where a search runs, as in `capacities` [-].
     **arguments
-        Those of `simulate.arguments.LoadArguments`: options of the command, as numbers, lists or
-        text. A target (`tpot_target`, `ttft_target` [s]) without `request_rate` [request/s] or
-        `users` asks for the largest rate. `drain` prompts [request] arrive all at once, and the
-        server answers them to the end.
+        Arguments of `simulate.arguments.LoadArguments`: the options of the command, as numbers,
+        lists or text. A target (`tpot_target`, `ttft_target` [s]) without `request_rate`
+        [request/s] or `users` asks for the largest rate. With `drain`, so many prompts arrive at
+        once, and the server answers them to the end [request].
 
     Examples
     --------
@@ -149,16 +143,17 @@ def load(
 
 
 def load_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Loaded:
-    """Return the question that arguments of `load` ask, checked and not yet answered.
+    """Return the question of the arguments of `load`, checked and not yet answered.
 
-    `manner` is how it is asked.
+    `manner` is the manner of the question.
     """
     options = given(arguments, arguments)
     of_case = {name: options.pop(name) for name in [*options] if name not in OF_LOADS}
     case = case_of(of_case, manner)
     targets, policies = _targets(options), _policies(options, case)
     costs = given(options, ("gpu_hour_price", "for_rate"))
-    check_costs(**costs)
+    check("for_rate", costs.get("for_rate", 1.0), above=0)
+    check("gpu_hour_price", costs.get("gpu_hour_price", 0.0), minimum=0, maximum=LARGEST_PRICE)
     is_usual = "policy" not in options
     fields: dict[str, Any] = {"costs": costs, "targets": targets, "is_usual": is_usual}
     if "drain" in options:
@@ -171,26 +166,25 @@ def load_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Loade
             taken = filter(None, (f"{count} of {held} in their order", study.lengths.reading))
             fields["assumed"] |= {"workload": ", ".join(taken)}
         fields["policies"] = usual_policies(drain) if is_usual else policies
-        return Drained(study=drain.study, loads=[], trial=None, drain=drain, **fields)
+        return Loaded(study=drain.study, drain=drain, **fields)
     refuse_given(options, OF_DRAINS, "`drain` too")
-    trial, loads = None, list[Arrivals]()
+    fields["policies"] = policies
     if not given(options, ("request_rate", "users")) and targets != (None, None):
         trial, fields["assumed"] = trial_of(case, options, policies)
-        study = trial.study
-    else:
-        study, fields["assumed"] = _study(options, case, policies)
-        loads = _arrivals(options, study.lengths)
-        refuse_given(options, OF_SEARCH, FOR_LARGEST)
-    return Loaded(study=study, policies=policies, loads=loads, trial=trial, **fields)
+        return Loaded(study=trial.study, trial=trial, **fields)
+    study, fields["assumed"] = _study(options, case, policies)
+    loads = _arrivals(options, study.lengths)
+    refuse_given(options, OF_SEARCH, FOR_LARGEST)
+    return Loaded(study=study, loads=loads, **fields)
 
 
 def trial_of(
     case: Case, arguments: Mapping[str, Any], policies: Sequence[str], *, must_meet: bool = True
 ) -> tuple[Trial, dict[str, Any]]:
-    """Return the `Trial` in which the largest rate is searched, and the assumptions.
+    """Return the `Trial` that searches for the largest rate, and the assumptions.
 
-    `arguments` are those of the load. With `must_meet`, refuse targets
-    that a request alone misses under all policies.
+    `arguments` are those of the load. With `must_meet`, refuse targets that a single request misses
+    under all policies.
     """
     options = given(arguments, arguments)
     others = ("request_rate", "users", "drain", *OF_DRAINS)
@@ -218,7 +212,7 @@ def trial_of(
 def _study(
     options: Mapping[str, Any], case: Case, policies: Sequence[str], *, is_drawn: bool = False
 ) -> tuple[Study, dict[str, Any]]:
-    """Return the `Study` to simulate, and the assumptions; `is_drawn` redraws recorded lengths."""
+    """Return the `Study`, and the assumptions; `is_drawn` draws from recorded lengths."""
     drafts = any(name != "none" for name in policies)
     longest = max(map(_length_of, policies))
     typed, seed, acceptance = case.max_draft_length, options.get("seed", 0), None
@@ -257,7 +251,7 @@ def _study(
 
 
 def _policies(options: Mapping[str, Any], case: Case) -> list[str]:
-    """Return the policies given, or none, a draft as long as is usual and known, and a schedule."""
+    """Return the given policies, or the usual ones: none, a fixed draft length and a schedule."""
     typed = options.get("policy")
     if typed is None:
         is_known = "trace" not in options
@@ -270,14 +264,14 @@ def _policies(options: Mapping[str, Any], case: Case) -> list[str]:
 
 
 def _length_of(policy: str) -> int:
-    """Return the one length that a policy drafts, 0 if it drafts several or none [token]."""
+    """Return the draft length of a policy with a single one, or else 0 [token]."""
     name, *numbers = policy.split(":")
     is_single = len(numbers) == {"fixed": 1, "below": 2}.get(name)
     return (is_single and whole_of(numbers[-1])) or 0
 
 
 def _servers(text: str | None) -> int:
-    """Return how many servers prefill for others, 0 if the same server does both."""
+    """Return the number of prefill servers, 0 if the same server prefills and decodes [-]."""
     if text in (None, "together"):
         return 0
     name, _, number = str(text).partition(":")
@@ -288,7 +282,7 @@ def _servers(text: str | None) -> int:
 
 
 def _trace(name: Trace | str | None, seed: int) -> Trace | None:
-    """Return recorded acceptance, or requests drawn from presets."""
+    """Return the trace, read from a file or drawn from presets."""
     if name is None or isinstance(name, Trace):
         return name
     source, _, _ = named_requests(name, {})
@@ -302,7 +296,7 @@ def _trace(name: Trace | str | None, seed: int) -> Trace | None:
 
 
 def _arrivals(options: Mapping[str, Any], lengths: Lengths | Requests) -> list[Arrivals]:
-    """Return the loads asked for."""
+    """Return the loads to simulate."""
     law = _law(options.get("arrivals"))
     users, rates = options.get("users"), options.get("request_rate")
     if users is not None:
@@ -325,7 +319,7 @@ def _arrivals(options: Mapping[str, Any], lengths: Lengths | Requests) -> list[A
 
 
 def _law(text: str | None) -> dict[str, Any]:
-    """Return the process of arrivals: poisson, gamma:2 or bursts:8."""
+    """Return the fields of `Arrivals` for a law: poisson, gamma:2 or bursts:8."""
     if text in (None, "poisson"):
         return {}
     name, _, number = text.partition(":")
@@ -339,7 +333,7 @@ def _law(text: str | None) -> dict[str, Any]:
 
 
 def _targets(options: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the targets of TTFT and TPOT, None where none is given [s]."""
+    """Return the targets of TTFT and TPOT, None if not given [s]."""
     typed = {name: options.get(name) for name in ("ttft_target", "tpot_target")}
     ttft, tpot = (None if v is None else parse_seconds(n, v) for n, v in typed.items())
     return ttft, tpot

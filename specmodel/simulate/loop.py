@@ -1,13 +1,15 @@
-"""The loop over the steps of a server: written once, for Python as it stands and for numba.
+"""The loop over the steps of a server, written once for Python and for numba.
 
-What a step takes is scheduled as vLLM 0.33 does it (``v1/core/sched/scheduler.py``): running
-requests in order of admission take their tokens from the budget, those that decode one and their
-drafts, those that prefill a chunk. Where KV blocks run out, the last ones are preempted, to be
-computed anew. Then waiting requests are admitted, first come first served, if blocks for all their
-tokens are free. The step takes the time of its groups, emits, and lets go of those that are done.
-The draft length follows from the requests of the step before, or each request has one of its own. A
-token is emitted by the step that prefills the last chunk, which drafts too, and a draft is verified
-whole, also where fewer tokens are left.
+A step is scheduled as in vLLM 0.33 (``v1/core/sched/scheduler.py``). Running requests get tokens
+from the budget of the step, in order of admission: one and a draft to decode, or a chunk of their
+prompt. If KV blocks run out, the requests admitted last are preempted, and computed anew later.
+Then waiting requests are admitted, first come first served, if blocks for all their tokens are
+free. The clock advances by the time of the step. Its requests emit tokens, and those that are done
+leave.
+
+The draft length follows from the number of requests in the previous step, or each request has its
+own. The step that prefills the last chunk of a prompt also drafts, and emits a token. A draft is
+verified as a whole, even if the request needs fewer tokens.
 """
 
 from typing import Any
@@ -30,9 +32,9 @@ from specmodel.simulate.tables import Tables
 
 
 def draft_length(server: Server, batch: int) -> int:
-    """Return the draft length of the next step, after one with `batch` requests [token].
+    """Return the draft length of the next step, after a step with `batch` requests [token].
 
-    It is 0 where each request has one of its own.
+    It is 0 if each request has its own draft length.
     """
     at = batch if batch < len(server.by_batch) else len(server.by_batch) - 1
     if server.kind == BY_BATCH:
@@ -55,7 +57,7 @@ def blocks_for(limits: Limits, tokens: int) -> int:
 
 
 def arrive(engine: Engine) -> None:
-    """Queue the requests that have arrived; if idle, first advance the clock to the next one."""
+    """Queue the requests that have arrived; an idle server first waits for the next arrival."""
     requests, state = engine.requests, engine.state
     if engine.users > 0:
         return
@@ -105,7 +107,10 @@ def preempt(engine: Engine) -> None:
 
 
 def verified_tokens(server: Server, place: int, step: Step) -> int:
-    """Return the tokens of a request that decodes; the step drafts as long as any asks [token]."""
+    """Return the tokens that a decoding request verifies [token].
+
+    If requests have their own drafts, the draft length of the step becomes that of the longest.
+    """
     if server.kind != OWN:
         return step.draft_length + 1
     asked = int(server.states[place].draft_length)
@@ -147,7 +152,7 @@ def schedule_running(limits: Limits, server: Server, engine: Engine, step: Step)
 
 
 def schedule_waiting(limits: Limits, server: Server, engine: Engine, step: Step) -> None:
-    """Admit waiting requests, the preempted ones first, as long as tokens and blocks are left."""
+    """Admit waiting requests, preempted requests first, while tokens and blocks are left."""
     state = engine.state
     while step.budget > 0 and state.running < limits.max_running:
         if state.preempted > 0:
@@ -193,7 +198,7 @@ def schedule_waiting(limits: Limits, server: Server, engine: Engine, step: Step)
 
 
 def schedule(limits: Limits, server: Server, engine: Engine, step: Step, length: int) -> None:
-    """Set the tokens that each request computes in the step; admit none if one was preempted."""
+    """Set the tokens of each request in the step; admit no request if one was preempted."""
     step.draft_length, step.longer, step.budget = length, 0, limits.token_budget
     step.batch = step.decoding = step.context = step.chunks = step.prompt_tokens = 0
     step.accepted_tokens = step.emitted_tokens = 0
@@ -228,7 +233,7 @@ def bin_of(edges: Any, seconds: float, near: int) -> int:
 
 
 def prefill(engine: Engine, request: Request) -> int:
-    """Finish a chunk of a prompt; return the tokens emitted: 1 by the last, else 0 [token]."""
+    """Finish a chunk of a prompt; return the tokens emitted, 1 for the last chunk or 0 [token]."""
     now = engine.state.now
     request.prefill_tokens -= request.scheduled_tokens
     request.context += request.scheduled_tokens
@@ -245,7 +250,7 @@ def prefill(engine: Engine, request: Request) -> int:
 def verify(
     take_in: Function, outcomes: Outcomes, server: Server, request: Request, place: int, step: Step
 ) -> tuple[int, int]:
-    """Verify the draft of a request; return the tokens emitted and those accepted [token]."""
+    """Verify the draft of a request; return the numbers of emitted and accepted tokens [token]."""
     drafted, held = request.scheduled_tokens - 1, 0
     left = request.output_tokens - request.emitted_tokens
     if drafted > 0:
@@ -262,7 +267,7 @@ def verify(
 
 
 def finish(engine: Engine, request: Request, place: int) -> None:
-    """Record the end of a request and free its blocks; if users send requests, the next arrives."""
+    """Record the end of a request and free its blocks; a user then sends the next request."""
     state = engine.state
     request.last_token = state.now
     release(engine, request)
@@ -308,7 +313,7 @@ def serve(
 ) -> None:
     """Serve requests until the first `engine.until` are done; record start and end of each.
 
-    `take_in` updates the policy after each request of a step, `end_step` after each step.
+    `take_in` updates the policy after each request of a step, and `end_step` after each step.
     """
     state, log = engine.state, engine.log
     state.free_blocks = limits.blocks

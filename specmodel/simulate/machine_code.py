@@ -1,7 +1,7 @@
-"""Functions written once, for Python as it stands, compiled by numba where it is installed.
+"""Compile functions with numba if it is installed; each is written once, for Python and numba.
 
-Python calls them with objects, whose attributes are numbers or lists of numbers; numba with NumPy
-records that have fields of the same names.
+Python calls the functions with objects, whose attributes are numbers or lists of numbers. numba
+calls them with NumPy records that have fields of the same names.
 """
 
 import hashlib
@@ -22,8 +22,11 @@ from numpy.typing import NDArray
 Function = Callable[..., Any]
 
 WORTH_COMPILING = 1_000_000
-"""Output tokens from which numba is imported, where it is installed: Python takes some 3 seconds
-for them, and numba half of one to be ready, 5 the very first time [token]."""
+"""Least output tokens for which numba is imported, if it is installed [token].
+
+Python needs about 3 seconds for them. numba needs half a second to be ready, and 5 seconds the
+first time.
+"""
 
 
 def has_numba() -> bool:
@@ -32,7 +35,7 @@ def has_numba() -> bool:
 
 
 def is_worth_compiling(tokens: float) -> bool:
-    """Return whether numba is installed and compiling pays for this many tokens [token]."""
+    """Return whether numba is installed and compiling saves time for so many tokens [token]."""
     return tokens >= WORTH_COMPILING and has_numba()
 
 
@@ -40,8 +43,8 @@ def is_worth_compiling(tokens: float) -> bool:
 def compiled_function(function: Function, given: tuple[Function, ...]) -> Function | None:
     """Return a function compiled by numba, cached, or None if numba is not installed.
 
-    The one or two functions in `given` are bound as its first arguments. Everything that it calls
-    is inlined; none of it may allocate.
+    The one or two functions in `given` are bound as its first arguments. All functions that it
+    calls are inlined. None of them may allocate memory.
     """
     try:
         import numba
@@ -49,7 +52,7 @@ def compiled_function(function: Function, given: tuple[Function, ...]) -> Functi
     except ImportError:
         return None
     parts = _parts((function, *given))
-    # nothing is allocated, so that references to arrays need not be counted, which takes most time
+    # nothing is allocated, so references to arrays need not be counted, which takes most time
     for part in parts:
         register_jitable(_nrt=False, forceinline=True, no_cfunc_wrapper=True)(part)
     texts = {inspect.getsource(sys.modules[part.__module__]) for part in parts}
@@ -57,8 +60,8 @@ def compiled_function(function: Function, given: tuple[Function, ...]) -> Functi
     first, *more = given
     second = more[0] if more else first
 
-    # numba finds code that it kept by the source of one file and by what a function encloses, so
-    # that the stamp, which is of all files that are compiled, is enclosed
+    # numba looks up cached code by the source of one file and by the variables that a function
+    # encloses; the function therefore encloses a stamp of all files that are compiled
     def with_one(*arguments: Any) -> None:
         if stamp != "":
             function(first, *arguments)
@@ -68,19 +71,19 @@ def compiled_function(function: Function, given: tuple[Function, ...]) -> Functi
             function(first, second, *arguments)
 
     entry = with_both if more else with_one
-    # numba reads all that a file of its own lists at once, which must not name what is gone
+    # the index of numba's cache must not refer to functions of an older version
     entry.__qualname__ += f"_{stamp[:12]}"
     njit = cast(Any, numba.njit)  # whose types lack `_nrt`
     try:
         compiled = njit(cache=True, nogil=True, _nrt=False)(entry)
-    except RuntimeError:  # there is no folder to keep machine code in
+    except RuntimeError:  # there is no folder for the machine code
         return cast(Function, njit(nogil=True, _nrt=False)(entry))
     _forgive(compiled._cache)
     return cast(Function, compiled)
 
 
 def _forgive(cache: Any) -> None:
-    """Recompile if numba's cache cannot be read, and go on uncached if it cannot be written."""
+    """Recompile if numba's cache cannot be read, and continue if it cannot be written."""
     load, save = cache.load_overload, cache.save_overload
 
     def load_if_whole(*of: Any) -> Any:
@@ -102,7 +105,7 @@ def _forgive(cache: Any) -> None:
 
 
 def _parts(functions: Collection[Function]) -> list[Function]:
-    """Return functions, and all that they call by a name of their modules."""
+    """Return functions, and all functions that they call by a name in their modules."""
     found: dict[Function, None] = {}
     waiting = [*functions]
     while waiting:
@@ -115,9 +118,9 @@ def _parts(functions: Collection[Function]) -> list[Function]:
 
 
 def records(objects: Sequence[Any]) -> NDArray[Any]:
-    """Return objects of one class as records of their attributes that are numbers or lists of them.
+    """Return objects of one class as records of their attributes: numbers, and lists of numbers.
 
-    Lists are padded to a power of two, so that few sizes have to be compiled.
+    Lists are padded to a power of two, so numba compiles few sizes.
     """
     found = np.zeros(len(objects), np.dtype(_fields(objects), align=True))
     for record, each in zip(found, objects, strict=True):
@@ -151,7 +154,7 @@ def _fill(record: Any, given: Any) -> None:
 
 
 def as_lists(part: Any) -> Any:
-    """Return an array, or tuples with arrays, as what Python indexes fastest."""
+    """Return an array, or each array in a tuple, as the type that Python indexes fastest."""
     if isinstance(part, np.ndarray):
         return part.tobytes() if part.dtype == np.uint8 else part.tolist()
     if not isinstance(part, tuple):

@@ -15,9 +15,14 @@ from specmodel.simulate.state import State
 EDGES = np.concatenate([[0.0], np.geomspace(1e-4, 100.0, 240)])
 """Lower ends of the bins of the histogram of intervals between chunks of tokens [s]."""
 WARM_UP, COOL_DOWN = 0.1, 0.1
-"""Shares of the requests, the first and the last ones, that statistics leave out [-]."""
+"""Shares of the first and of the last requests that statistics leave out [-]."""
 BATCHES = 20
-"""Means that a run is cut into to judge whether it is steady [-]."""
+"""Batches of requests whose mean waiting times show whether a run is steady [-]."""
+MEANS = (
+    *("running", "tpot", "tpot_p90", "ttft", "ttft_p90"),
+    *("throughput", "tokens_per_step", "drafted_tokens_per_step"),
+)
+"""Names of the statistics that `averages` returns."""
 
 
 class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -26,14 +31,14 @@ class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     Parameters
     ----------
     requests
-        The requests; those of users have the arrivals of the run.
+        The requests; with users, their arrivals are those of the run.
     started, first, last
-        When the decoding server first scheduled each request, and when it emitted the first and the
-        last token [s].
+        Times at which the decoding server first scheduled each request, and at which the request
+        got its first and its last token [s].
     drafted_tokens, accepted_tokens
         Totals of each request [token].
     intervals
-        Number of chunks of tokens by time since the previous chunk, in the bins of `EDGES` [-].
+        Histogram of the time between chunks of tokens of a request, in the bins of `EDGES` [-].
     throughput, tokens_per_step, drafted_per_step
         Output tokens per second [token/s]; mean tokens emitted and drafted per request and decode
         step [token]. All include requests that were not recorded.
@@ -63,20 +68,14 @@ class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def tpot(self) -> FloatArray:
-        """Time per output token after the first, by request; 0 where there is no other [s]."""
+        """Time per output token after the first, by request; 0 if there is only one token [s]."""
         return (self.last - self.first) / np.maximum(self.requests.output_tokens - 1, 1)
 
     @property
     def measured(self) -> slice:
-        """The slice of requests in statistics: all but warm-up and cool-down."""
+        """The requests that statistics use, as a slice: all but warm-up and cool-down."""
         count = self.requests.count
         return slice(int(WARM_UP * count), count - int(COOL_DOWN * count))
-
-    @property
-    def mean_tpot(self) -> float:
-        """Mean time per output token; each token counts once [s]."""
-        tokens = np.maximum(self.requests.output_tokens - 1, 0)[self.measured]
-        return float((self.last - self.first)[self.measured].sum() / max(tokens.sum(), 1))
 
     @property
     def running(self) -> float:
@@ -95,9 +94,9 @@ class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def growth(self) -> tuple[float, float]:
-        """How much the waiting time grows over the run, and its standard error [s].
+        """Growth of the waiting time over the run, and its standard error [s].
 
-        The slope of batch means of the time from arrival to the start, times the run.
+        It is the slope of a line through the batch means of the time from arrival to start.
         """
         waits = (self.started - self.requests.arrival_time)[self.measured]
         means = np.array([part.mean() for part in np.array_split(waits, BATCHES)])
@@ -109,7 +108,7 @@ class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def is_steady(self) -> bool:
         """Whether waiting times do not grow over the run. If they grow, the server is overloaded.
 
-        With users, who wait for their answers, they cannot grow.
+        With users, who wait for their answers, waiting times cannot grow.
         """
         is_short = self.requests.count < 2 * BATCHES
         return bool(self.requests.users) or is_short or are_steady([self])
@@ -124,10 +123,32 @@ class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return float(((self.last > since) & (self.last <= until)).sum() / (until - since))
 
 
-def are_steady(runs: Sequence[Run]) -> bool:
-    """Return whether waiting times do not grow, in the mean over runs.
+def averages(runs: Sequence[Run], own: slice, first_token_time: float = 0.0) -> dict[str, float]:
+    """Return means over runs and 0.9 quantiles of the requests `own` of all runs, by `MEANS`.
 
-    They grow if their slope is clear of its error and adds more than half a residence.
+    In the mean TPOT, each token counts once. `first_token_time` is added to each TTFT [s].
+    """
+    ttft = np.array([run.ttft[own] for run in runs]) + first_token_time
+    tpot = np.array([run.tpot[own] for run in runs])
+    tokens = np.array([np.maximum(run.requests.output_tokens[own] - 1, 1e-9) for run in runs])
+    means = (
+        np.mean([run.running for run in runs]),
+        np.average(tpot, axis=1, weights=tokens).mean(),
+        np.quantile(tpot, 0.9),
+        ttft.mean(),
+        np.quantile(ttft, 0.9),
+        np.mean([run.throughput for run in runs]),
+        np.mean([run.tokens_per_step for run in runs]),
+        np.mean([run.drafted_per_step for run in runs]),
+    )
+    return dict(zip(MEANS, map(float, means), strict=True))
+
+
+def are_steady(runs: Sequence[Run]) -> bool:
+    """Return whether waiting times do not grow, by the mean over runs.
+
+    They grow if their slope exceeds three standard errors and adds more than half the mean time
+    that a request runs.
     """
     slopes, errors = np.array([run.growth for run in runs]).T
     residences = [(run.last - run.started)[run.measured].mean() for run in runs]

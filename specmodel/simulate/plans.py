@@ -1,7 +1,7 @@
-"""Draft lengths that are settled before a replay, because they know the trace: the oracle's.
+"""Plan the draft lengths of the oracle, the policy that knows the trace before the replay.
 
-It is a bound to measure policies by. Like any policy that may draft, it pays the upkeep of a
-drafter that pauses; noise is unknown to it. Times grow with context as they do in the serial loop.
+The oracle is a bound for other policies. Like any policy that may draft, it pays the upkeep of a
+drafter that pauses. It does not know the noise. Times grow with context as in the serial loop.
 """
 
 import numpy as np
@@ -11,15 +11,15 @@ from specmodel.simulate.times_alone import ReplayTimes
 from specmodel.simulate.traces import Trace
 
 CHUNK = 1_000_000
-"""Positions worked on at a time, to bound the memory [token]."""
+"""Positions that are planned at a time, to bound the memory [token]."""
 
 
 def oracle_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
     """Return the draft lengths with the least total time, by dynamic programming [token].
 
     Requests are planned from their last position to their first. Column r of `least` is the least
-    time of the last r tokens of each request: that of one step and of what it leaves to be done,
-    minimised over the draft length of the step.
+    time of the last r tokens of each request. It is the time of one step plus the least time of the
+    tokens that the step leaves, minimised over the draft length of the step.
     """
     plan = np.empty(len(trace.proposed_tokens), np.uint8)
     asked, table = np.arange(times.max_draft_length + 1), times.table(pauses=True)
@@ -53,16 +53,15 @@ def oracle_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
 
 
 def first_context(trace: Trace, times: ReplayTimes) -> NDArray[np.int64]:
-    """Return how much more context requests begin with than the first row of times [token]."""
+    """Return each request's first context minus that of the first row of times [token]."""
     if trace.prompt_tokens is None or times.context_length is None or not times.later:
         return np.zeros(trace.num_requests, np.int64)
     return trace.prompt_tokens - int(times.context_length)
 
 
 def context_at(trace: Trace, times: ReplayTimes) -> NDArray[np.int64]:
-    """Return how much more context each position has than the first row of times [token]."""
-    lengths = trace.output_tokens
+    """Return each position's context minus that of the first row of times [token]."""
     begins = first_context(trace, times) - trace.starts
-    later = np.repeat(begins, lengths)
+    later = np.repeat(begins, trace.output_tokens)
     later += np.arange(len(later))
     return later

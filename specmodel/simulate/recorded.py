@@ -19,32 +19,32 @@ from specmodel.simulate.traces.files import json_lines
 
 _ARGUMENT, _CACHED, _PHASE = "workload", "hash_ids", "metadata.benchmark_phase"
 _BLOCKS = "blocks"
-"""How many hash_ids a request has, beside those seen before, which are `_CACHED`."""
+"""Column with the number of a request's hash_ids; `_CACHED` has those seen before."""
 _LARGEST, _TRIED, _AGREEING = 4097, 1000, 0.9
-"""A block is smaller [token]; of so many requests, this share must agree with one [request] [-]."""
+"""Bound of a block [token]; first requests to compare [request]; share that must agree [-]."""
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
-"""Units of time, and how many a second has [-]."""
+"""Units of time, and their number in a second [-]."""
 _LATEST = 1e19
-"""Largest time that a file may have, in its unit: nanoseconds since 1970 are above 1e18 [-]."""
+"""Largest time in a file, in its unit: nanoseconds since 1970 are above 1e18 [-]."""
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
-"""Units of a window, how long each is [s]."""
+"""Units of a window, and the duration of each [s]."""
 _HEAD = 100
-"""Lines of a file that tell its kind, of which the first may be of failed requests [-]."""
+"""First lines that show the format of a file; some may be failed requests [-]."""
 _RARE, _LONG = 0.02, 1000.0
-"""A rate below which times that go on for so long look like a finer unit [request/s] [s]."""
+"""Times with a lower rate and a longer duration are probably in a finer unit [request/s] [s]."""
 _BRIEF, _SLOWEST, _FASTEST = 1.0, 1e-3, 1e3
-"""No recording is shorter [s], or of a rate beyond these [request/s]."""
+"""Bounds of a plausible recording: least duration [s], least and largest rate [request/s]."""
 _Times: TypeAlias = tuple[FloatArray, str, list[Note]]
 
 
 class _Format(NamedTuple):
-    """Where a kind of file has what a request needs; a dot leads to a key within another.
+    """A format of recordings, by the columns of arrival and lengths; a dot leads to an inner key.
 
-    `name` is whose it is. `time`, `prompt` and `output` are when a request came, and its lengths: a
-    file that has all three, and `also`, is of this kind. Times that are no dates are in `unit`, and
-    hash_ids name blocks of so many tokens, unless contents contradict that. With `is_by_end`,
-    requests stand in the order in which they ended, or nearly in that of arrival; with
-    `is_doubtful`, the unit is told wherever such a file is read.
+    `name` is the source of such files. A file with the columns `time`, `prompt`, `output` and
+    `also` has this format. Times that are not dates are in `unit`, and each of the hash_ids is a
+    block of `block` tokens, unless the contents contradict this. With `is_by_end`, requests are in
+    the order in which they ended, or almost in order of arrival. With `is_doubtful`, the answer
+    always reports the unit.
     """
 
     name: str
@@ -59,13 +59,13 @@ class _Format(NamedTuple):
 
     @property
     def columns(self) -> tuple[str, str, str]:
-        """The names of the three columns that hold what a request needs."""
+        """The names of the three columns that a request needs."""
         return self.time, self.prompt, self.output
 
 
 _ROWS = read_mapping(Path(__file__).parent / "data/recordings.toml", "recordings")
 OURS, *_ = FORMATS = [_Format(name=name, **row) for name, row in _ROWS.items()]
-"""Our own kind of file, and all that are read, the first whose columns a file has."""
+"""Our own format, and all formats; a file has the first format whose columns it contains."""
 _EXPECTED = (
     "columns arrival_time, prompt_tokens and output_tokens, or a trace of Azure, BurstGPT,"
     " Mooncake or Qwen-Bailian, vllm bench serve --save-detailed, or AIPerf's profile_export.jsonl"
@@ -92,10 +92,12 @@ def read_requests(
     hash_block
         Tokens of a block of hash_ids; None to infer it from prompts and their blocks [token].
 
-    Notes ----- Requests must be in the order of arrival; those of vLLM and AIPerf are sorted. In
-    other files, requests without an output token failed, and are skipped. hash_ids show which
-    leading blocks of a prompt came before: these are cached, as in an unlimited cache. At most the
-    first `MOST_REQUESTS` of a file are read, and a window must end within them.
+    Notes
+    -----
+    Requests must be in order of arrival; those of vLLM and AIPerf are sorted. In files of other
+    formats than our own, requests without an output token failed, and are skipped. Leading blocks
+    of a prompt whose hash_ids occurred before are cached, as in an unlimited cache. At most the
+    first `MOST_REQUESTS` requests of a file are read, and a window must end within them.
     """
     if time_unit not in (None, *UNITS):
         raise InputError("time_unit", time_unit, f"one of {', '.join(UNITS)}")
@@ -169,7 +171,7 @@ def _from_lines(path: Path) -> tuple[pd.DataFrame, _Format]:
 
 
 def _of_lines(lines: Iterator[Any], names: list[str]) -> Iterator[list[Any]]:
-    """Yield the columns of each line; of blocks, how many, and how many leading ones were seen."""
+    """Yield the columns of each line, including the number of blocks, and of those seen before."""
     seen = set[Any]()
     for record in lines:
         if _at(record, _PHASE) == "warmup":
@@ -186,14 +188,14 @@ def _of_lines(lines: Iterator[Any], names: list[str]) -> Iterator[list[Any]]:
 
 
 def _at(record: Any, path: str) -> Any:
-    """Return the value at a dotted path of keys; None where a key is missing."""
+    """Return the value at a dotted path of keys, None if a key is missing."""
     for key in path.split("."):
         record = record.get(key) if isinstance(record, dict) else None
     return record
 
 
 def _from_result(path: Path) -> tuple[pd.DataFrame, _Format]:
-    """Return the requests of a result in JSON, which has a list for each column."""
+    """Return the columns of a result in JSON, which has a list for each column, and the format."""
     try:
         found = parsed_json(json_text(path, _ARGUMENT, "fewer requests"))
     except ValueError as error:
@@ -212,7 +214,7 @@ def _from_result(path: Path) -> tuple[pd.DataFrame, _Format]:
 
 
 def _seconds(table: pd.DataFrame, form: _Format, typed: str | None) -> _Times:
-    """Return when requests came [s], the unit where it is a guess, and what is doubtful of it."""
+    """Return times of arrival [s], the unit as text if it is a guess, and notes on doubts."""
     column = table[form.time]
     if column.dtype.kind == "M" or as_numbers(column).isna().all():
         dates = pd.to_datetime(column, format="ISO8601", utc=True, errors="coerce")
@@ -229,10 +231,10 @@ def _seconds(table: pd.DataFrame, form: _Format, typed: str | None) -> _Times:
 
 
 def _unit_of(times: FloatArray, form: _Format) -> tuple[str, list[Note]]:
-    """Return the unit of times, and a note where their rate is more likely in another.
+    """Return the unit of times, and a note if another unit gives a more likely rate.
 
-    It is the format's unless times contradict that: seconds since 1970, parts of what is whole, or
-    a duration or a rate that no recording has.
+    It is the unit of the format unless the times contradict it: if they are dates since 1970,
+    fractions in a unit of whole numbers, or give an implausible duration or rate.
     """
     dated = [unit for unit, many in UNITS.items() if 1e9 <= times.min() / many < 1e10]
     span, likely = float(np.ptp(times)), form.unit
@@ -253,7 +255,7 @@ def _unit_of(times: FloatArray, form: _Format) -> tuple[str, list[Note]]:
 def _cached(
     table: pd.DataFrame, prompts: FloatArray, usual: int, typed: int | None
 ) -> tuple[Whole | None, str]:
-    """Return the tokens of each prompt that came before, and the block where it is a guess."""
+    """Return the cached tokens of each prompt [token], and the block as text if it is a guess."""
     if _CACHED not in table:
         refuse_given({"hash_block": typed}, ("hash_block",), "none, as this file has no hash_ids")
         return None, ""
@@ -264,7 +266,10 @@ def _cached(
 
 
 def _block_of(prompts: FloatArray, counts: FloatArray, usual: int) -> int:
-    """Return the tokens of a block, whole ones or all, with which most prompts have their count."""
+    """Return the tokens of a block that give most prompts their number of blocks [token].
+
+    Files count either whole blocks only, or also the last one.
+    """
     sizes = np.array([usual, *2 ** np.arange(3, 13), *range(16, _LARGEST, 16), *range(1, _LARGEST)])
     counts = counts[:_TRIED, None]
     blocks = np.where(counts, prompts[:_TRIED, None] / sizes, 0)
@@ -278,7 +283,7 @@ def _block_of(prompts: FloatArray, counts: FloatArray, usual: int) -> int:
 
 
 def _inside(times: FloatArray, window: str | None, path: str, *, is_whole: bool) -> Any:
-    """Return which requests are in a window, all without one; refuse one that ends unread."""
+    """Return which requests are in a window, or all; refuse a window that ends beyond them."""
     since, until = 0.0, np.inf
     if window is not None:
         try:

@@ -1,7 +1,7 @@
-"""Resolve a question of policies: the requests to replay, and the times of their steps.
+"""Resolve a question about policies: the requests to replay, and the times of their steps.
 
-The command and Python both use it. What was not given has its usual value, and is listed as an
-assumption.
+The command and Python both use this module. An argument that is not given has its usual value,
+which is listed as an assumption.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from specmodel.simulate.times_alone import (
 from specmodel.simulate.traces import Trace
 
 LONGEST_REPLAYED = 7
-"""Longest draft that policies may choose where none is given, as Cascade's paper has it [token]."""
+"""Default longest draft that policies may choose, as in Cascade's paper [token]."""
 DEFAULT_CONTEXT_LENGTH = 1024
 VARIATION = Variation.__struct_fields__
 
 
 class _OfReplays(TypedDict, total=False):
-    """What is replayed, and how, apart from the deployment."""
+    """Arguments of a replay, without those of the deployment."""
 
     step_times: str | Path | None
     trace: Required[Trace | str]
@@ -73,28 +73,30 @@ class ReplayArguments(RunArguments, WhatIfArguments, _OfReplays, total=False):
     Parameters
     ----------
     drafter
-        What drafts, as in `specmodel.predict`.
+        The drafter, as in `specmodel.predict`.
     step_times
-        A file of measured step times, in place of what runs where.
+        A file of measured step times, instead of a model and a GPU.
     trace, requests, output_tokens
-        A trace, its file, or a preset, of which so many requests [request] with so many tokens
-        [token] are drawn.
+        A trace, its file, or a preset. From a preset, so many requests [request] with so many
+        output tokens [token] are drawn.
     max_draft_length, context_length, fixed_context
-        Longest draft considered, 7 by default; cached entries before the first step [token]; and
-        whether they do not grow.
+        Longest draft to consider, 7 by default; KV entries before the first step [token]; and
+        whether their number stays fixed.
     drafter_upkeep
-        Share of the drafter's time that a step without a draft takes [-].
+        Time that a model drafter adds to a step without a draft, as a share of the step [-].
     timing_noise, request_expert_spread, step_expert_spread
         As in `Variation` [-].
-    policies, policy_state, seed
-        As in `simulate`, policies by name; what decides all that is drawn [-].
+    policies, policy_state
+        Policies by name, and who keeps their states, as in `simulate`.
+    seed
+        Seed of all random draws [-].
     """
 
     drafter: Drafter | Architecture | str | Path | None
 
 
 OF_REPLAYS = tuple(_OfReplays.__annotations__)
-"""Arguments of a question of policies beside those of a deployment."""
+"""Arguments of a replay, in addition to those of a deployment."""
 
 
 class Replayed(Viewed, Struct, frozen=True, kw_only=True, eq=False):
@@ -105,12 +107,13 @@ class Replayed(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     source, requests
         The requests, and their name.
     times, deployment
-        Times of steps, and what runs where; None if the times were given.
+        Times of steps, and the deployment, None if the times were given.
     policies, sampling
         Names of policies, and settings of the draws, as in `simulate`.
-    assumed, warnings, fits, heading
-        Assumptions, warnings, and whether a request fits in memory, None if unknown. Text to show
-        instead of a deployment.
+    assumed, warnings
+        Assumptions by argument, and warnings.
+    fits, heading
+        Whether a request fits in memory, None if unknown; text to show instead of a deployment.
     records, summary
         Tables with a row for each policy and request, and for each policy; empty before the replay.
     """
@@ -156,9 +159,9 @@ def replayed(
     target, hardware
         Model and GPU, as in `specmodel.predict`; not needed with `step_times`.
     workers
-        Processes [-].
+        Number of processes [-].
     **arguments
-        Those of `ReplayArguments`: options of the command, as numbers or text.
+        Arguments of `ReplayArguments`: the options of the command, as numbers or text.
 
     Examples
     --------
@@ -172,9 +175,9 @@ def replayed(
 
 
 def replay_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Replayed:
-    """Return the question that arguments by name ask, those of `replayed`; whole, or an error.
+    """Return the question of the arguments of `replayed`, checked and not yet answered.
 
-    `manner` is how it is asked.
+    `manner` is the manner of the question.
     """
     asked = given(arguments, arguments)
     refuse_unknown(asked, (*ARGUMENTS, *OF_REPLAYS))
@@ -185,7 +188,7 @@ def replay_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Rep
     sizes = given(asked, ("requests", "output_tokens"))
     source, requests, presets = named_requests(asked["trace"], sizes)
     if isinstance(source, Trace) and "context_length" in asked:
-        source = replace(source, prompt_tokens=None)  # all begin as given
+        source = replace(source, prompt_tokens=None)  # all begin with the given context
     found = _timed(asked, where, source)
     times, deployment = found["times"], found["deployment"]
     policies = asked.get("policies")
@@ -214,7 +217,7 @@ def replay_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Rep
 
 
 def _refusals(where: Where, policies: Sequence[str]) -> list[str]:
-    """Return what engines would say to a policy of theirs with this drafter or layout."""
+    """Return why SGLang would not run its adaptive policy with this drafter or layout."""
     if not any(name.split(":")[0] == "sglang" for name in policies):
         return []
     reasons, drafter = [], where.named.get("drafter")
@@ -226,7 +229,7 @@ def _refusals(where: Where, policies: Sequence[str]) -> list[str]:
 
 
 def _timed(asked: Mapping[str, Any], where: Where, source: Source) -> dict[str, Any]:
-    """Return what a question says of step times, the deployment that they are of included."""
+    """Return fields of the question that follow from the step times, such as the deployment."""
     own = {"context_length": DEFAULT_CONTEXT_LENGTH, "drafter_upkeep": DEFAULT_DRAFTER_UPKEEP}
     path = asked.get("step_times")
     if path is not None:
@@ -270,7 +273,7 @@ def _timed(asked: Mapping[str, Any], where: Where, source: Source) -> dict[str, 
 
 
 def _longest(asked: Mapping[str, Any], known: int, block: int | None = None) -> int:
-    """Return the longest draft considered, given or usual [token]."""
+    """Return the longest draft to consider, as given or as usual [token]."""
     longest, known = asked.get("max_draft_length"), min(known, block or known)
     if longest is None:
         return min(LONGEST_REPLAYED, known)

@@ -1,4 +1,4 @@
-"""Replay policies over requests, or one request step by step, and summarise all."""
+"""Replay policies over requests, or over one request step by step, and summarise the results."""
 
 import pickle
 from collections.abc import Callable, Sequence
@@ -22,18 +22,18 @@ from specmodel.simulate.choices import (
     policy_maker,
 )
 from specmodel.simulate.feedback import Policies
-from specmodel.simulate.policies.policy import LearningPolicy, is_number
+from specmodel.simulate.policies.policy import is_number
 from specmodel.simulate.sampling import Variation
 from specmodel.simulate.sources import Source
 from specmodel.simulate.times_alone import ReplayTimes
 
 Row = dict[str, Any]
 WINDOW = 16
-"""Steps that `window_utility` is a mean of [-]."""
+"""Number of steps over which `window_utility` is averaged [-]."""
 RESAMPLES = 1000
 """Resamples of the bootstrap [-]."""
 GROUPS = 2000
-"""Most groups of requests that the bootstrap resamples as one [-]."""
+"""Most groups of requests; the bootstrap resamples each group as a whole [-]."""
 INTERVAL = (0.025, 0.975)
 PERCENTILES = (50, 95, 99)
 LOW = 5
@@ -53,15 +53,15 @@ def simulate(
 ) -> pd.DataFrame:
     """Replay policies over requests at batch size 1.
 
-    All policies have the same requests and the same noise. A policy that learns sees what an engine
-    would show it: tokens and times, never the model. It starts anew with each request, or a server
-    keeps it, and eight servers receive requests in turn. By default, each policy follows its
-    source: servers keep goodput and SGLang's rule.
+    All policies have the same requests and the same noise. A policy that learns observes only what
+    an engine would show it: tokens and times, never the model. Its state starts anew with each
+    request, or one of eight servers, which receive requests in turn, keeps it. By default, each
+    policy follows its source: servers keep the states of goodput and of SGLang's rule.
 
     Parameters
     ----------
     source, times, variation
-        A trace, or a `Sample` of requests to draw. Step times; those of drafts longer than recorded
+        A trace, or a `Sample` of requests to draw. Step times; times of drafts longer than recorded
         are ignored. Variation of times, by default `Variation()`.
     policies
         Names or classes, as in `choices.choose`.
@@ -101,13 +101,13 @@ def simulate(
         raise InputError("policies", max(names, key=names.count), "each policy once")
     times = times.up_to(source.max_draft_length)
     replayed = [choice for choice in chosen if choice.name != BEST_FIXED]
-    if BEST_FIXED in names:  # which is known once all lengths were replayed
+    if BEST_FIXED in names:  # all lengths are replayed to find the best
         every = (f"fixed:{length}" for length in range(times.max_draft_length + 1))
         replayed += [choose(name) for name in every if name not in names]
     for choice in replayed:
         check_choice(choice, times)
     blocks = make_blocks(source, times, variation or Variation(), seed, len(replayed))
-    # one process takes all policies block by block, and hands on the states that servers keep
+    # a single process replays all policies block by block, and keeps the states of servers
     is_spread = min(workers, len(blocks)) > 1
     kept = [choice for choice in replayed if choice.state == "server" and is_spread]
     others = [choice for choice in replayed if choice not in kept]
@@ -126,7 +126,7 @@ def simulate(
 
 
 def _check_workers(workers: int, policies: Sequence[Choice]) -> None:
-    """Refuse no workers, and several where policies cannot be sent to other processes."""
+    """Refuse fewer than 1 worker, and several if a policy cannot be sent to other processes."""
     if workers < 1:
         raise InputError("workers", workers, "at least 1")
     try:
@@ -137,7 +137,7 @@ def _check_workers(workers: int, policies: Sequence[Choice]) -> None:
 
 
 def assumed(policy: PolicyLike, policy_state: str | None = None) -> str:
-    """Return the assumptions of a replay about a policy, in words.
+    """Return the assumptions of a replay about a policy, as text.
 
     Parameters
     ----------
@@ -203,12 +203,10 @@ def timeline(
     if not 0 <= request < blocks[-1].last:
         raise InputError("request", request, f"from 0 to {blocks[-1].last - 1}")
     steps: list[dict[str, Any]] = []
-    servers = SERVERS if choice.learns and choice.state == "server" else 0
-    # those of its server come before, if the policy is kept by one
+    servers = SERVERS if choice.state == "server" else 0
+    # if a server keeps the policy, it has seen the server's earlier requests
     wanted = range(request % SERVERS if servers else request, request + 1, SERVERS)
-    settled = LearningPolicy(choice.draft_length or 0)
-    make = policy_maker(choice, times.asked_time, seed) if choice.learns else lambda _: settled
-    policies = Policies(make, servers)
+    policies = Policies(policy_maker(choice, times.asked_time, seed), servers)
     for block in blocks:
         own = [number for number in wanted if block.first <= number < block.last]
         if own:
@@ -235,16 +233,15 @@ def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataF
     Returns
     -------
     pandas.DataFrame
-        A row for each policy: speedup and its 95 % interval (speedup_low, speedup_high) by a
-        bootstrap over requests, too wide for drawn requests, which are stratified; speedups of
-        single requests: mean_speedup, speedup_p5, the 5th percentile, and worst_speedup, of
-        worst_request; slowdown, tokens_per_step, drafted tokens per step, share of steps in tests,
-        percentiles of tpot over requests. With the oracle also regret: the share by which the
-        expected time exceeds the oracle's. Without speculation there is no upkeep, so that the
-        regret may be negative. time_over_best is the time over that of the fastest policy that
-        knows no more than an engine does. Its 95 % interval (time_over_best_low,
-        time_over_best_high) is a bootstrap of both over the same requests. Policies of hindsight
-        have none.
+        A row for each policy. The 95 % interval of speedup (speedup_low, speedup_high) is a
+        bootstrap over requests; it is too wide for drawn requests, because these are stratified.
+        Figures of single requests are mean_speedup, speedup_p5 (the 5th percentile), worst_speedup
+        and worst_request, and percentiles of tpot. Others are slowdown, tokens_per_step,
+        drafted_tokens_per_step and test_share, the share of steps in tests. With the oracle, regret
+        is the share by which the expected time exceeds the oracle's. It may be negative without
+        speculation, which has no upkeep. time_over_best is the time divided by that of the fastest
+        policy without hindsight. Its 95 % interval (time_over_best_low, time_over_best_high)
+        resamples the same requests for both policies. Policies with hindsight have none.
     """
     oracle = records.loc[records["policy"] == "oracle", "expected_time"].sum()
     rows = []
@@ -281,7 +278,7 @@ def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataF
 def _over_best(
     row: Row, rows: Sequence[Row], records: pd.DataFrame, generator: np.random.Generator
 ) -> Row:
-    """Return the time of a policy over that of the best without hindsight, and its interval."""
+    """Return a policy's time divided by that of the best without hindsight, and its interval."""
     names = ("time_over_best", "time_over_best_low", "time_over_best_high")
     named = [other for other in rows if other["policy"].split(":")[0] not in HINDSIGHT]
     if row not in named:
@@ -294,7 +291,10 @@ def _over_best(
 
 
 def _interval(over: pd.Series, under: pd.Series, generator: np.random.Generator) -> FloatArray:
-    """Resample the ratio of two sums over the same requests, of many in groups, for speed."""
+    """Return the bootstrap interval of the ratio of two sums over the same requests [-].
+
+    Many requests are resampled in groups, which is faster.
+    """
     if len(over) == 1:
         return np.full(2, np.nan)
     group = np.arange(len(over)) % min(len(over), GROUPS)

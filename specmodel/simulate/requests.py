@@ -15,21 +15,21 @@ from specmodel.core.base.units import FloatArray, check
 from specmodel.simulate.sampling import stream
 
 ARRIVALS, LENGTHS, NOISE = range(10, 13)
-"""What a stream of random numbers is for, beside those of `simulate.sampling`."""
+"""Purposes of streams of random numbers, in addition to those of `simulate.sampling`."""
 MOST_REQUESTS, LONGEST = 2 * 10**6, 10**7
-"""Most requests of a run [request], and the longest prompt or output that is taken [token]."""
+"""Most requests of a run [request], and the longest prompt or output [token]."""
 MOST_VARIATION = 20
-"""Largest coefficient of variation of intervals: beyond, all of a few requests come at once [-]."""
+"""Largest coefficient of variation of intervals; above, a few requests all arrive at once [-]."""
 
 ASKED = ("prompt_tokens", "output_tokens", "cached_tokens")
-"""Fields of what requests ask, the last one only where it is told."""
+"""Fields with the tokens of requests; the last one may be unknown."""
 
 Process = Literal["poisson", "gamma", "bursts"]
 Whole = NDArray[np.int64]
 
 
 LONGEST_DRAWN, MOST_TOGETHER = 32768, 2 * LONGEST
-"""Longest prompt or output of a law, and of both together, unless told otherwise [token]."""
+"""Default limits of a law: the longest prompt or output, and the longest sum of both [token]."""
 
 
 class Arrivals(Struct, frozen=True, kw_only=True):
@@ -138,15 +138,17 @@ class Lengths(Struct, frozen=True, kw_only=True):
 
 
 def cut(prompts: Whole, outputs: Whole, longest: int) -> tuple[Whole, Whole]:
-    """Return prompts, and outputs as far as these leave room for them in a context [token]."""
+    """Return prompts and outputs, cut so that both fit in a context of `longest` tokens [token]."""
     prompts = np.minimum(prompts, longest - 1)
     return prompts, np.minimum(outputs, longest - prompts)
 
 
 _FILE = Path(__file__).parent / "data/workloads.toml"
 WORKLOADS = {name: Lengths(**law) for name, law in read_mapping(_FILE, "workloads").items()}
-"""Lengths of 1,410 recorded requests of four tasks (Llama-3.1-8B, those left out that ran on to
-8,192 tokens): means, spreads and correlations, taken as log-normal."""
+"""Log-normal laws with the means, spreads and correlations of 1,410 recorded requests.
+
+The requests are of four tasks (Llama-3.1-8B), without those that ran on to 8,192 tokens.
+"""
 
 
 class Requests(Struct, frozen=True, kw_only=True, eq=False):
@@ -208,18 +210,18 @@ class Requests(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def longest(self) -> int:
-        """Largest sum of a prompt's and its output's tokens [token]."""
+        """Largest sum of the tokens of a prompt and its output [token]."""
         return int((self.prompt_tokens + self.output_tokens).max())
 
     @property
     def rate(self) -> float:
-        """Mean rate of arrivals, NaN of users [request/s]."""
+        """Mean rate of arrivals, NaN for users [request/s]."""
         last = float(self.arrival_time[-1])
         return self.count / last if last > 0 and not self.users else float("nan")
 
     @property
     def mean_context(self) -> float:
-        """Mean KV entries of a decoding request, over its tokens [token]."""
+        """Mean KV entries of a decoding request, averaged over output tokens [token]."""
         weights = np.maximum(self.output_tokens - 1, 1)
         return float(np.average(self.prompt_tokens + self.output_tokens / 2, weights=weights))
 
@@ -232,7 +234,7 @@ def draw_requests(
     Parameters
     ----------
     arrivals, lengths
-        When they arrive, and their lengths: by a law, or drawn from recorded requests.
+        Arrivals of the requests, and their lengths: a law, or recorded requests to draw from.
     num_requests, seed
         Number of requests [request], and the random seed [-].
     """

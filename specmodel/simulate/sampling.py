@@ -1,9 +1,11 @@
 """Draw random numbers: their streams, and the noise of requests and steps.
 
-Noise varies the experts that a pass loads, and the time of a step, around their means. It is drawn
-by output position and not by step. All policies then have the same noise at the same place of an
-output, and differ only by their own decisions.
+Noise varies the number of experts that a pass loads, and the time of a step, around their means.
+Noise is drawn for each output position and not for each step. All policies then have the same noise
+at the same position of an output, and differ only by their own decisions.
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -14,7 +16,7 @@ from specmodel.core.base.units import FloatArray, check
 from specmodel.simulate.traces import Trace
 
 TRACE, NOISE, POLICY = range(3)
-"""What a stream of random numbers is for."""
+"""Purposes of streams of random numbers."""
 
 
 def stream(seed: int, purpose: int, *numbers: int) -> np.random.Generator:
@@ -24,15 +26,16 @@ def stream(seed: int, purpose: int, *numbers: int) -> np.random.Generator:
 
 
 class Variation(Struct, frozen=True, kw_only=True):
-    """Variation of step times around those of the model. The defaults are our assumptions.
+    """Variation of step times around the times of the model. The defaults are our assumptions.
 
     Parameters
     ----------
-    timing_noise, request_expert_spread, step_expert_spread
-        Standard deviations, relative to the mean: of a step's time, and of the number of experts
-        that a verify pass loads beyond those of one token, between requests and between steps. With
-        random routing and independent layers, five published MoEs have 0.03 to 0.09 between steps
-        [-].
+    timing_noise
+        Standard deviation of a step's time, relative to its mean [-].
+    request_expert_spread, step_expert_spread
+        Standard deviations, between requests and between steps, of the number of experts that a
+        verify pass loads beyond those of one token, relative to the mean. With random routing and
+        independent layers, five published MoEs have 0.03 to 0.09 between steps [-].
     """
 
     timing_noise: float = 0.02
@@ -44,19 +47,20 @@ class Variation(Struct, frozen=True, kw_only=True):
             check(name, spread, minimum=0, maximum=0.2)
 
 
-class Noise(Struct, frozen=True, kw_only=True, eq=False):
-    """What was drawn for a trace: one byte by position for each quantity, and what bytes stand for.
+class Noise(NamedTuple):
+    """The noise of a trace: one byte for each position and quantity, and the value of each byte.
 
-    `experts` is the relative change, by request, of the experts loaded beyond those of one token
-    [-]. Draws are numbers from 0 to 254; levels say by that number how far the experts change
-    further, and the factor on the time of a step [-].
+    `experts` is the relative change, by request, of the experts that a pass loads beyond those of
+    one token. `expert_draws` and `noise_draws` are numbers from 0 to 254. `expert_levels` is the
+    further change of the experts, and `noise_levels` the factor on the time of a step, by the
+    number drawn [-]. The fields are arrays, or lists where Python runs the serial loop.
     """
 
-    experts: FloatArray
-    expert_draws: NDArray[np.uint8]
-    noise_draws: NDArray[np.uint8]
-    expert_levels: FloatArray
-    noise_levels: FloatArray
+    experts: Any
+    expert_draws: Any
+    noise_draws: Any
+    expert_levels: Any
+    noise_levels: Any
 
     def sums(self, trace: Trace) -> FloatArray:
         """Return the sum of the factors on times over the positions of each request [-]."""
@@ -66,7 +70,7 @@ class Noise(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def draw_noise(trace: Trace, variation: Variation, generator: np.random.Generator) -> Noise:
-    """Draw the noise of every request and position, in an order that no policy changes."""
+    """Return the noise of every request and position; it does not depend on the policy."""
     size = len(trace.proposed_tokens)
     requests = _draws(trace.num_requests, generator)
     return Noise(
@@ -79,11 +83,11 @@ def draw_noise(trace: Trace, variation: Variation, generator: np.random.Generato
 
 
 def _draws(size: int, generator: np.random.Generator) -> NDArray[np.uint8]:
-    """Draw sums of two whole numbers that are uniform from 0 to 127, each sum in one byte.
+    """Return sums of two whole numbers that are uniform from 0 to 127, each sum in one byte.
 
-    The triangular law of the sum stands in for a normal one: it never goes beyond 2.4 standard
-    deviations, so no time becomes negative, and takes a tenth of the time and an eighth of the
-    memory.
+    The triangular law of the sum replaces a normal law. No draw exceeds 2.4 standard deviations,
+    so no time becomes negative. Compared with normal draws of floats, drawing takes a tenth of the
+    time and an eighth of the memory.
     """
     first, second = (generator.integers(0, 256, size, dtype=np.uint8) for _ in range(2))
     first >>= 1
@@ -93,10 +97,10 @@ def _draws(size: int, generator: np.random.Generator) -> NDArray[np.uint8]:
 
 
 def _levels(standard_deviation: float) -> FloatArray:
-    """Return what the sums 0 to 254 stand for: equal steps around 0, with this deviation [-].
+    """Return the values of the sums 0 to 254: equal steps around 0, with this deviation [-].
 
-    A whole number that is uniform on n values has variance (n² - 1) / 12, and the variances of
-    two independent ones add up: the sums have 2 (128² - 1) / 12 around their mean of 127.
+    A whole number that is uniform on n values has the variance (n² - 1) / 12. The variances of two
+    independent numbers add up, so the variance of a sum is 2 (128² - 1) / 12.
     """
     of_draws = np.sqrt(2 * (128**2 - 1) / 12)
     return np.asarray(np.arange(-127, 128) * (standard_deviation / of_draws))

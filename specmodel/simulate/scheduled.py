@@ -23,7 +23,7 @@ from specmodel.simulate.arguments import ScheduleArguments
 from specmodel.simulate.compared import Searching
 
 _TOLD = ("workload", "ttft_target", "attainment", "requests")
-"""What is told of that which was assumed of a load."""
+"""Assumptions about a load that the answer lists."""
 
 
 def schedule(
@@ -47,9 +47,9 @@ def schedule(
     workers, client
         Where the search for capacities runs, as in `capacities` [-].
     **arguments
-        Those of `simulate.arguments.ScheduleArguments`. With `for_load` and targets, as in
-        `specmodel.load`, the answer is what sustains the highest rate: the schedule, a single
-        length, or no draft.
+        Arguments of `simulate.arguments.ScheduleArguments`. With `for_load` and targets, as in
+        `specmodel.load`, the answer is the policy that sustains the highest rate: the schedule, a
+        single length, or no draft.
 
     Examples
     --------
@@ -66,14 +66,14 @@ def schedule(
 def scheduled(
     config: ConfigFormat, arguments: Mapping[str, Any], searching: Searching, manner: Manner = USUAL
 ) -> Plan:
-    """Return the schedule that gains most, or carries most where a load is asked about.
+    """Return the schedule with the largest gain or, under a load, with the largest capacity.
 
     Parameters
     ----------
     config, arguments
-        How the engine takes it, and what is asked, as in `schedule`.
+        Format of the engine's configuration, and arguments of `schedule`.
     searching, manner
-        Where capacities are searched, and how it is asked.
+        How to compute the searches, and the manner of the question.
     """
     options = given(arguments, arguments)
     refuse_given(options, ("draft_length", "batch_size"), OF_ALL)
@@ -98,9 +98,10 @@ def scheduled(
 
 
 def engine_case(config: ConfigFormat, arguments: Mapping[str, Any], manner: Manner = USUAL) -> Case:
-    """Return the question of an engine: its times unless another is named, and its states.
+    """Return the case with the times and the recurrent states of the configured engine.
 
-    States are kept as it does, whatever the times are of, unless an engine's record says how.
+    If the arguments name another engine, its times are used. The states are still those of the
+    configured engine, unless the record of the named engine defines them.
     """
     name, told = config.name.lower(), dict[str, str]()
     if arguments.get("engine") is None:

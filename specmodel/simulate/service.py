@@ -36,7 +36,7 @@ class Service(Struct, frozen=True, kw_only=True, eq=False):
     times, limits
         Times of steps, and the limits of scheduler and memory.
     drafts, acceptance
-        What decides draft lengths; acceptance, at random by position or as recorded.
+        Policy that decides draft lengths; acceptance, at random by position or as recorded.
     by_context
         Acceptance from each context length on, in ascending order, if it varies with context
         [token].
@@ -44,7 +44,8 @@ class Service(Struct, frozen=True, kw_only=True, eq=False):
         Spread of acceptance between requests, as in `spread_survival` [-].
     prefix_hit_rate, shared_prefix
         Share of every prompt that is in the prefix cache [-], or number of leading tokens that all
-        prompts share, cached after the first [token]. Neither if the requests have their own.
+        prompts share, cached after the first prompt [token]. Both are ignored if the requests have
+        cached tokens of their own.
     prefill
         Prefill servers of a disaggregated deployment, which emit first tokens; None without.
     """
@@ -94,11 +95,11 @@ class Service(Struct, frozen=True, kw_only=True, eq=False):
         if compiled is None:
             compiled = is_worth_compiling(float(requests.output_tokens.sum()))
         loop = compiled_function(serve, self.drafts.rules) if compiled else None
-        compiled = loop is not None  # an installed numba may not do
+        compiled = loop is not None  # an installed numba may fail to import
         loop = loop or partial(serve, *self.drafts.rules)
         columns = self._columns(requests, seed)
         order = np.argsort(columns["arrival"], kind="stable")
-        places = np.argsort(order, kind="stable")[:until]  # where the first requests stand
+        places = np.argsort(order, kind="stable")[:until]  # of the first requests
         columns = {name: values[order] for name, values in columns.items()}
         most = min(self.limits.max_running, self.times.max_requests)
         limits = self.limits._replace(max_running=most)
@@ -134,20 +135,20 @@ class Service(Struct, frozen=True, kw_only=True, eq=False):
         prompts, block = requests.prompt_tokens, self.limits.block_size
         found, place = requests.cached_tokens, np.arange(requests.count)
         if found is None:
-            later = place >= requests.samples  # the first prompt of all finds nothing
+            later = place >= requests.samples  # nothing is cached for the first prompt
             found = self.prefix_hit_rate * prompts + self.shared_prefix * later
         found = np.where(place % requests.samples, prompts, found)
         return np.minimum(np.floor(found / block).astype(np.int64) * block, prompts - 1)
 
     def shared_blocks(self, requests: Requests) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return groups of requests with a common beginning, and its blocks [-]."""
+        """Return each request's group, which shares a beginning, and the blocks of it [-]."""
         prompts, block = requests.prompt_tokens, self.limits.block_size
         if requests.samples > 1:
             return np.arange(requests.count) // requests.samples, prompts // block
         return np.zeros_like(prompts), np.minimum(self.shared_prefix, prompts) // block
 
     def _columns(self, requests: Requests, seed: int) -> dict[str, NDArray[Any]]:
-        """Return the initial fields of requests; with disaggregated prefill, after that prefill."""
+        """Return the initial fields of requests, after prefill if it is disaggregated."""
         prompts, cached = requests.prompt_tokens, self.cached_tokens(requests)
         group, shared = self.shared_blocks(requests)
         columns = {
@@ -170,12 +171,12 @@ class Service(Struct, frozen=True, kw_only=True, eq=False):
 def prepare(
     deployment: Deployment, scheduler: Scheduler, requests: Requests, max_draft_length: int
 ) -> Service:
-    """Return a deployment's server for requests, or similar ones, with tabulated times.
+    """Return a deployment's server, with times tabulated for the contexts of the requests.
 
     Parameters
     ----------
     deployment, scheduler, requests
-        What runs where, limits of a step, and requests, whose contexts decide the table.
+        The deployment, the limits of a step, and the requests or similar ones.
     max_draft_length
         Longest draft of any policy [token].
     """

@@ -50,7 +50,7 @@ class Sample(Struct, frozen=True, kw_only=True):
 
     @property
     def max_draft_length(self) -> int:
-        """Longest draft that all processes record [token]."""
+        """Longest draft that is known for all processes [token]."""
         return min(process.max_draft_length for process in self.processes)
 
     def draw(self, first: int, last: int, generator: np.random.Generator) -> Trace:
@@ -68,10 +68,10 @@ Source = Trace | Sample
 
 
 def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[str]]:
-    """Return the requests of a trace, or drawn from presets that are joined by +.
+    """Return the requests of a trace, or requests to draw from presets that are joined by +.
 
-    Also return a heading, and which of the presets ship with the package. `sizes` are the requests
-    and output_tokens to draw, if typed [request] [token].
+    Also return a heading, and the names of the presets that the package contains. `sizes` are the
+    requests [request] and the output_tokens [token] to draw, if given.
     """
     if Path(name).suffix in SUFFIXES:
         refuse_given(sizes, sizes, "none, as the trace has its own")
@@ -99,7 +99,7 @@ def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[
 
 
 def block_bounds(source: Source) -> list[tuple[int, int]]:
-    """Return the first request of each block, and the first one behind it, in order."""
+    """Return the first request of each block, and the first request of the next block, in order."""
     if isinstance(source, Sample):
         size = min(BLOCK_REQUESTS, max(int(BLOCK_POSITIONS / source.output_tokens), 1))
         edges = [*range(0, source.num_requests, size), source.num_requests]

@@ -1,6 +1,6 @@
 """State that the loop over steps reads and writes by name: objects in Python, records in numba.
 
-numba compiles access by name to the fields of NumPy records, so that the loop is written once.
+numba compiles access to the fields of NumPy records by name, so the loop is written only once.
 """
 
 from collections.abc import Mapping
@@ -12,29 +12,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 BY_BATCH, BY_STEP, SHARED, OWN = range(4)
-"""Kinds of policies: a draft length by batch; states that all requests share, which learn from
-whole steps, or from each request too; a state of each request."""
+"""Kinds of policies.
+
+`BY_BATCH` has a draft length for each batch size. The states of `BY_STEP` and `SHARED` are shared
+by all requests; `SHARED` learns from each request and step, `BY_STEP` from whole steps only. `OWN`
+has a state for each request.
+"""
 
 
 @dataclass(slots=True)
 class Request:
-    """What a request asks, what it has while it runs, and what is recorded of it.
+    """A request, its state while it runs, and its record.
 
     Parameters
     ----------
     arrival, prompt_tokens, cached_tokens, output_tokens, key
-        When it comes [s], its lengths, the prompt's tokens that are found in the prefix cache
-        [token], and what its noise follows from [-].
+        Time of arrival [s], lengths, tokens of the prompt in the prefix cache [token], and the key
+        of its noise [-].
     started, first_token, last_token
-        When it was first scheduled, and emitted its first and last token [s].
+        Times at which it was first scheduled, and emitted its first and its last token [s].
     drafted_tokens, accepted_tokens, emitted_tokens
-        Of it until now [token].
+        Totals until now [token].
     context, prefill_tokens, scheduled_tokens
-        Its KV entries, tokens still to be prefilled, and tokens that the step computes [token].
+        KV entries, tokens of the prompt that are left, and tokens of the current step [token].
     blocks, free_slots
-        KV blocks that it holds [-], and entries that these still take [token].
+        Allocated KV blocks [-], and free entries in them [token].
     group, shared_blocks
-        Requests with the same beginning, and its blocks, which all that run hold together [-].
+        Group of requests with the same beginning, and KV blocks that its running requests share
+        [-].
     """
 
     arrival: float
@@ -59,22 +64,23 @@ class Request:
 
 @dataclass(slots=True)
 class State:
-    """State of the server, and what is counted over a run.
+    """State of the server, and totals of a run.
 
     Parameters
     ----------
     now, last_batch
         The clock [s] and requests of the last step [request].
     arrived, admitted, running, preempted, finished
-        Requests that came, left the queue, run, wait to be computed anew, and ended [request].
+        Requests that arrived, left the queue, run, wait to be computed anew, and are done
+        [request].
     free_blocks
-        KV blocks that are free [-].
+        Free KV blocks [-].
     steps, request_steps, preemptions, prefilled_tokens
         Steps [-], requests of all steps [request], preemptions [-], and tokens prefilled [token].
     running_time
-        Requests that run, integrated over time [s].
+        Number of running requests, integrated over time [s].
     bin
-        Bin of the last interval between steps, near which the next one is looked for [-].
+        Bin of the last interval between steps, where the search for the next bin starts [-].
     """
 
     now: float
@@ -95,23 +101,23 @@ class State:
 
 @dataclass(slots=True)
 class Step:
-    """A step: what is scheduled in it, and what came of that.
+    """A step: what is scheduled in it, and its results.
 
     Parameters
     ----------
     step_time
-        How long it took [s].
+        Duration [s].
     budget, batch, draft_length, longer
-        Tokens that it may still take [token], its requests [request], tokens of a draft [token],
-        and how many requests verify one more, where drafts are cut [request].
+        Tokens that are left for the step [token], its requests [request], and tokens of a draft
+        [token]. If drafts are cut, `longer` requests verify one more token [request].
     decoding, context
         Requests that decode [request], and their KV entries [token].
     chunks, prompt_tokens
         Chunks of prompts [-], and their tokens [token].
     accepted_tokens, emitted_tokens
-        What came of it [token].
+        Accepted and emitted tokens of all requests [token].
     running, free_blocks
-        Requests behind it [request], and KV blocks [-].
+        Running requests [request] and free KV blocks [-] after the step.
     """
 
     step_time: float
@@ -130,18 +136,19 @@ class Step:
 
 
 NOTHING = np.zeros(0, np.int64)
-"""A field of `Outcomes` that is not read."""
+"""A field of `Outcomes` that the loop does not read."""
 
 
 class Outcomes(NamedTuple):
-    """What comes of drafts: as a trace has it, or at random by thresholds of noise.
+    """Outcomes of drafts, read from a trace or decided at random by thresholds of noise.
 
-    Request i of a trace starts at `first[i]` and has `lengths[i]` positions, at which as many
-    tokens of a draft are `accepted` [token].
+    Request i of a trace has `lengths[i]` positions from `first[i]` on. `accepted` is the number of
+    accepted tokens at each position [token].
 
-    `thresholds` are by draft length, of at most `longest`, and position. `contexts`, in ascending
-    order, are where the next table of thresholds begins to hold. There is such a set of tables for
-    each of `classes` classes of requests, equally many in each; a request's key decides its class.
+    `thresholds` are by draft length, at most `longest`, and position. Each of `contexts`, in
+    ascending order, is the context from which the next table of thresholds applies [token]. Each
+    of the `classes` equally large classes of requests has its own tables. The key of a request
+    decides its class.
     """
 
     accepted: Any = np.zeros(0, np.uint8)
@@ -154,10 +161,11 @@ class Outcomes(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Fields of `limits.Scheduler`, and what memory holds.
+    """Limits of memory, and the fields of `limits.Scheduler`.
 
-    These are KV blocks in all, and those of one request's recurrent states and full windows [-]. A
-    block is so large that it holds any request where nothing grows [token].
+    `blocks` is the number of KV blocks in memory. `fixed_blocks` is the number of blocks for one
+    request's recurrent states and full windows [-]. If memory does not grow with context, a block
+    is large enough for any request [token].
     """
 
     blocks: int
@@ -171,11 +179,11 @@ class Limits(NamedTuple):
 class Server(NamedTuple):
     """The draft-length policy of a server, as the simulation loop reads it.
 
-    `by_batch` has, for each batch size from 0, a draft length if `kind` is `BY_BATCH` [token], else
-    the index of one of the `states` of learning policies; if it is `OWN` these are by request. The
-    last entry holds for larger batches. Where drafts are cut before they are verified, `survival`
-    has the mean chances that at least 1, 2, ... tokens are accepted, by which it is done; else it
-    is empty [-].
+    `by_batch` has an entry for each batch size from 0; the last one applies to larger batches. An
+    entry is a draft length if `kind` is `BY_BATCH` [token], or else the index of a state in
+    `states`. If `kind` is `OWN`, the states are by request. If drafts are cut before they are
+    verified, `survival` contains the mean probabilities that at least 1, 2, ... tokens are
+    accepted; otherwise it is empty [-].
     """
 
     kind: int
@@ -185,13 +193,13 @@ class Server(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """All requests in order of arrival, which of them run or are preempted, and what is counted.
+    """All requests in order of arrival, which of them run or are preempted, and the totals.
 
     `emitted_before` is the number of tokens of each request that a prefill server emitted. With
-    `users`, the next request arrives when one ends. The loop ends when the first `until` requests
-    are done. Running requests are in order of admission; the last of the preempted ones is the next
-    to run. `sharers` counts the running requests of each group. The last record of `log` is
-    overwritten by every step that is not logged.
+    `users`, the next request arrives when a request is done. The loop ends when the first `until`
+    requests are done. `running` is in order of admission. The last request in `preempted` is the
+    next to run. `sharers` counts the running requests of each group. Every step that is not logged
+    overwrites the last record of `log`.
     """
 
     requests: Any
@@ -208,7 +216,7 @@ class Engine(NamedTuple):
 
 
 def records(kind: type, count: int, columns: Mapping[str, Any], *, compiled: bool) -> Any:
-    """Return records, zero where no column is given: an array for numba, objects for Python."""
+    """Return records as an array for numba or objects for Python; missing columns are zero."""
     found = np.zeros(count, _layout(kind))
     for name, values in columns.items():
         found[name] = values

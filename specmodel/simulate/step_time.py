@@ -1,14 +1,14 @@
-"""Seconds of a scheduled step, as the loop looks them up, and how much of its drafts it verifies.
+"""Look up the time of a scheduled step, and decide how many drafted tokens it verifies.
 
-Adaptive verification is vLLM's. All drafts are made in full. Of the drafted tokens of all requests,
-a step verifies as many of those that are likeliest to be accepted as give most expected tokens over
-its time, in which tokens of prompts take part: a step that reads a prompt verifies less, to stay
-within the largest CUDA graph (vLLM 0.33, ``AdaptiveVerificationManager.get_num_tokens`` in
-``v1/worker/gpu/spec_decode/adaptive_verification.py``; its table of times is flat between captured
-sizes, jumps behind the last one, and knows one context).
+Adaptive verification follows vLLM 0.33 (``AdaptiveVerificationManager.get_num_tokens`` in
+``v1/worker/gpu/spec_decode/adaptive_verification.py``). All drafts are made in full. A step
+verifies the drafted tokens that are most likely to be accepted. Their number maximises the expected
+tokens divided by the time of the step. The time includes prompts, so a step with a prompt verifies
+fewer tokens, to stay within the largest CUDA graph. vLLM's table of times is constant between
+captured sizes, jumps above the last size, and is for a single context.
 
-vLLM ranks tokens by the drafter's confidence in each. Nothing records it, so that requests are
-alike here, by mean survival: they verify whole lengths, or what fills the largest graph.
+vLLM ranks tokens by the drafter's confidence. No trace records it, so all requests have the mean
+survival here: they verify drafts of the same length, or the number that fills the largest graph.
 """
 
 from specmodel.simulate.state import OWN, Engine, Server, Step
@@ -18,8 +18,9 @@ from specmodel.simulate.tables import Tables, at_context, prompt_time
 def step_time(tables: Tables, server: Server, engine: Engine, step: Step) -> float:
     """Return the time of a step [s].
 
-    Requests that verify one token more each add what the last one of all of them does. With drafts
-    of their own, it is the mean over requests of what it would take if all were like them.
+    The time of requests that verify one more token is interpolated between the two draft lengths.
+    If requests have their own drafts, the time is the mean over requests of the time of a step in
+    which all requests have that draft length.
     """
     seconds = 0.0
     if step.decoding > 0:
@@ -41,9 +42,9 @@ def step_time(tables: Tables, server: Server, engine: Engine, step: Step) -> flo
 def prefill_time(tables: Tables, engine: Engine, step: Step) -> float:
     """Return the time that chunks of prompts add to a step [s].
 
-    It is the mean over the chunks, weighted by their tokens, of what all prompt tokens of the step
-    would add if they were that chunk's. Requests that prefill were admitted last, so they are
-    searched for from the end.
+    It is the mean over the chunks, weighted by their tokens, of the time that the step's prompt
+    tokens would add if all had the context of that chunk. Requests that prefill were admitted last,
+    so the search for them starts at the end.
     """
     seconds, left, i = 0.0, step.chunks, engine.state.running
     while left > 0:
@@ -59,7 +60,7 @@ def prefill_time(tables: Tables, engine: Engine, step: Step) -> float:
 
 
 def own_time(tables: Tables, engine: Engine, step: Step, context: float) -> float:
-    """Return the mean over requests of what a step would take if all had drafts as long [s]."""
+    """Return the mean over requests of the time of a step if all had the same draft length [s]."""
     seconds = 0.0
     for i in range(engine.state.running):
         request = engine.requests[engine.running[i]]
@@ -70,9 +71,10 @@ def own_time(tables: Tables, engine: Engine, step: Step, context: float) -> floa
 
 
 def cut_drafts(tables: Tables, server: Server, engine: Engine, step: Step) -> None:
-    """Cut the drafts of a step to those tokens that are verified.
+    """Cut the drafts of a step to the tokens that are verified.
 
-    All its requests emit, but for one whose prompt goes on, where the step's tokens ran out.
+    All requests of the step emit. If the step's budget is used up, one of them does not, because
+    its prompt continues in the next step.
     """
     most, expected = step.draft_length, float(step.batch - (step.budget == 0))
     beside = step.decoding + step.prompt_tokens * tables.spread

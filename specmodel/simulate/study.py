@@ -24,7 +24,7 @@ from specmodel.simulate.disaggregated import DisaggregatedPrefill
 from specmodel.simulate.drafting import drafting, verifying
 from specmodel.simulate.limits import usual_scheduler
 from specmodel.simulate.machine_code import is_worth_compiling
-from specmodel.simulate.outcome import Run
+from specmodel.simulate.outcome import Run, averages
 from specmodel.simulate.requests import Arrivals, Lengths, Requests, draw_requests
 from specmodel.simulate.service import Service, prepare
 from specmodel.simulate.times import drafting_in_full
@@ -34,9 +34,9 @@ from specmodel.simulate.traces.statistics import steps_at
 Row = dict[str, Any]
 
 _DEPTHS = 32
-"""Contexts at which acceptance by context is taken, equally far apart by their logarithm [-]."""
+"""Number of contexts at which acceptance is evaluated, equally spaced by their logarithm [-]."""
 _MOST_POSITIONS = 16
-"""Positions of a trace whose mean acceptance is taken [-]."""
+"""Number of draft positions at which the mean acceptance of a trace is evaluated [-]."""
 
 
 class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -45,19 +45,19 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     Parameters
     ----------
     deployment, acceptance, max_draft_length
-        What runs where, its acceptance (None without drafts or with a trace), and the longest draft
+        The deployment, its acceptance (None without drafts or with a trace), and the longest draft
         of any policy [token].
     lengths, is_redrawn
-        Laws of prompts and outputs, or recorded requests. Whether lengths are drawn from recorded
-        requests, with other arrivals.
+        Laws of prompts and outputs, or recorded requests; and whether lengths are drawn from the
+        recorded requests, with other arrivals.
     num_requests, seed
         Requests of a run [request], and the random seed [-].
     limits
         Fields of `Scheduler` that replace vLLM's defaults.
     policy_state
-        Who keeps what policies learn: "request" or "server"; None as in the source of each policy.
+        Who keeps the states of policies: "request" or "server"; None as in the source of each.
     trace
-        Recorded acceptance, instead of chances by position. Schedules use its means.
+        Recorded acceptance, instead of probabilities by position. Schedules use its means.
     acceptance_by_request
         Standard deviation between requests of the logit of acceptance [-].
     prefix_hit_rate, shared_prefix
@@ -82,7 +82,7 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     prefill_servers: int = 0
 
     def requests(self, arrivals: Arrivals) -> Requests:
-        """Return requests that arrive at a rate or from users; recorded ones at that rate."""
+        """Return requests that arrive at a rate or from users; recorded requests are rescaled."""
         if isinstance(self.lengths, Lengths) or self.is_redrawn:
             return draw_requests(arrivals, self.lengths, self.num_requests, self.seed)
         recorded = self.lengths
@@ -90,13 +90,13 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             times = np.zeros(recorded.count)
         elif np.isfinite(recorded.rate):
             times = recorded.arrival_time * (recorded.rate / arrivals.request_rate)
-        else:  # all came at once
+        else:  # all arrived at once
             times = np.arange(recorded.count) / arrivals.request_rate
         return replace(recorded, arrival_time=times, users=arrivals.users)
 
     @cached_property
     def accepted(self) -> Acceptance:
-        """Acceptance over all steps, at the mean context; of a trace as many tokens per step."""
+        """Acceptance over all steps, at the mean context; it gives a trace's tokens per step."""
         if self.trace is not None:
             lengths = range(1, min(self.trace.max_draft_length, _MOST_POSITIONS) + 1)
             rates = acceptance_from_lengths([steps_at(self.trace, n)[0] for n in lengths])
@@ -109,12 +109,12 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def measured_by_context(self) -> Sequence[Sequence[float]]:
-        """Contexts and tokens per step there, where acceptance is by context [token]."""
+        """Contexts and tokens per step at each, empty unless acceptance is by context [token]."""
         return self.acceptance.at_context(0).measured_by_context if self.acceptance else ()
 
     @cached_property
     def by_context(self) -> dict[float, Acceptance]:
-        """Acceptance over all steps from contexts on, where it is by context [token]."""
+        """Acceptance over all steps by first context, empty unless it is by context [token]."""
         if not self.measured_by_context:
             return {}
         first, last = (max(self.measured_by_context[end][0], 1.0) for end in (0, -1))
@@ -136,7 +136,7 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def prefill_told(self) -> str:
-        """Effect of disaggregated prefill, in words."""
+        """Effect of disaggregated prefill, as text."""
         apart = DisaggregatedPrefill(servers=self.prefill_servers, deployment=self.deployment)
         sent = seconds(float(apart.transfer_time(self.typical).mean()))
         gpus = self.num_gpus - self.deployment.layout.num_gpus
@@ -157,7 +157,7 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def first_token_time(self) -> float:
-        """What the engine adds to every first token: HTTP, tokenization, scheduling [s]."""
+        """Time that the engine adds to every TTFT for HTTP, tokenization and scheduling [s]."""
         return first_token_constants().get(self.deployment.stack or "", 0.0)
 
     @cached_property
@@ -182,7 +182,7 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def service(self, policy: str) -> Service:
         """Return the server of a policy, by name. "none" has no drafter loaded.
 
-        Adaptive verification drafts all tokens, and verifies those that `verification` selects.
+        With adaptive verification, it drafts all tokens and verifies some, as in `verifying`.
         """
         service = self.plain_service if policy == "none" else self.drafting_service
         times, drafts, context = service.times, service.drafts, self.typical.mean_context
@@ -259,7 +259,7 @@ def under_load(
     targets
         Target times to the first token and per output token, None for no target [s].
     gpu_hour_price, progress
-        Price of a GPU for an hour, to add costs [-]. Function to call after each run [-].
+        Price of a GPU for an hour, to add costs. Function to call after each run, with 1 [-].
     """
     wanted = Targets(ttft=targets[0], tpot=targets[1]) if targets != (None, None) else None
     rows, runs = [], len(arrivals) * len(policies)
@@ -272,17 +272,10 @@ def under_load(
                 "policy": name,
                 "request_rate": load.request_rate or None,
                 "users": load.users or None,
-                "running": run.running,
-                "tpot": run.mean_tpot,
-                "tpot_p90": float(np.quantile(tpot, 0.9)),
-                "ttft": float(ttft.mean()),
+                **averages([run], run.measured, study.first_token_time),
                 "ttft_p50": float(np.median(ttft)),
-                "ttft_p90": float(np.quantile(ttft, 0.9)),
                 "interval_p99": run.interval_quantile(0.99),
-                "throughput": run.throughput,
                 "carried_rate": run.carried_rate,
-                "tokens_per_step": run.tokens_per_step,
-                "drafted_tokens_per_step": run.drafted_per_step,
                 "goodput": wanted and float((wanted.slowness(ttft, tpot) <= 1).mean()),
                 "preemptions": run.state.preemptions,
                 "is_steady": run.is_steady,
@@ -294,7 +287,7 @@ def under_load(
 
 
 def add_costs(rows: Iterable[Row], gpu_hour_price: float | None, num_gpus: int) -> None:
-    """Add to rows the cost of a million tokens, and of an hour where a row has its GPUs."""
+    """Add the cost of a million tokens to rows, and the cost of an hour to rows with GPUs."""
     if gpu_hour_price is None:
         return
     for row in rows:
@@ -306,9 +299,9 @@ def add_costs(rows: Iterable[Row], gpu_hour_price: float | None, num_gpus: int) 
 
 
 def not_carried(rows: Sequence[Row]) -> dict[float, float]:
-    """Return the rates that no policy sustains, each with the largest that was served [request/s].
+    """Return the rates that no policy sustains, each with the largest rate served [request/s].
 
-    The latter is lower the fewer requests a run has.
+    The rate served is lower for a run with fewer requests.
     """
     steady = {row["request_rate"] for row in rows if row["is_steady"]}
     found: dict[float, float] = {}

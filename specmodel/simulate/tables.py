@@ -1,4 +1,4 @@
-"""Tabulate times of steps by draft, requests and context, for the loop of a server."""
+"""Look up times of steps by draft length, requests and context, for the loop of a server."""
 
 from typing import Any, NamedTuple
 
@@ -11,10 +11,11 @@ from specmodel.core.base.units import FloatArray, Numeric
 class Tables(NamedTuple):
     """Step times as loops read them: flat arrays or lists, and their sizes.
 
-    `base` is by draft length, requests and row of context, of which `rows_per_token` make a token.
-    `more` is by draft length and nodes of requests, chunks' tokens and entries seen, `lengths` of
-    them for steps of up to `graph_tokens`, and as many for others, of which tokens of prompts count
-    `spread` times, where other replicas wait for the one that reads them.
+    `base` is by draft length, requests and row of context, with `rows_per_token` rows per token.
+    `more` is by draft length and by nodes of requests, chunks' tokens and entries seen. Its first
+    `lengths` draft lengths are for steps of up to `graph_tokens`, and as many more are for larger
+    steps. Each prompt token counts `spread` times towards `graph_tokens`, because the other
+    replicas wait for the one that reads the prompt.
     """
 
     base: Any
@@ -40,13 +41,13 @@ class TabulatedTimes(Struct, frozen=True, kw_only=True, eq=False):
     context_step
         Context between two rows, the first of which has none [token].
     more, nodes
-        What chunks of prompts add, by draft length and three nodes; all of the step where nothing
-        decodes [s]. These are requests that decode [request], tokens of all chunks, and entries
-        that such a token sees, itself included, in the mean [token].
+        Time that chunks of prompts add, by draft length and three nodes, or the time of the step if
+        nothing decodes [s]. The nodes are requests that decode [request], tokens of all chunks, and
+        the mean number of entries that such a token sees, including itself [token].
     graph_tokens, spread
-        Tokens up to which graphs, in pieces, hold steps with prompts; `more` has a second row for
-        each draft length, of larger steps, where they end [token]. Replicas that wait for the one
-        that reads a prompt [-].
+        Most tokens of a step with prompts that runs in piecewise graphs [token]. If finite, `more`
+        has a second row of larger steps for each draft length. `spread` is the number of replicas
+        that wait for the one that reads a prompt [-].
     """
 
     base: FloatArray
@@ -80,7 +81,7 @@ class TabulatedTimes(Struct, frozen=True, kw_only=True, eq=False):
     ) -> FloatArray:
         """Return the time that `tokens` prompt tokens add, at a mean context of `seen` [s].
 
-        Tokens beyond the token budget of one step are spread over several.
+        Tokens beyond the token budget of one step are spread over several steps.
         """
         size = np.multiply(requests, draft_length + 1) + np.multiply(tokens, self.spread)
         is_beyond = np.where(size > self.graph_tokens, len(self.base), 0)
@@ -106,7 +107,7 @@ class TabulatedTimes(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def below(nodes: Any, value: float) -> int:
-    """Return the place of the last node at or below a value, at most the last but one."""
+    """Return the index of the last node at or below a value, without the last node [-]."""
     low, high = 0, len(nodes) - 1
     while high - low > 1:
         middle = (low + high) // 2

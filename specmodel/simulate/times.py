@@ -1,15 +1,15 @@
-"""Seconds of a step that decodes, verifies and prefills: from the program, and tabulated from it.
+"""Compute the time of a step that decodes, verifies and prefills, and tabulate it.
 
-What chunks of prompts add on the GPU is that of `prefill.added_by_prompts`; the host prepares both
-at once, and launches beside the GPU what no graph holds. Replicas that share experts wait for the
-one that reads a prompt.
+`prefill.added_by_prompts` gives the time that chunks of prompts add on the GPU. The host prepares
+decoding and prefill together, and launches the kernels that are in no graph while the GPU runs.
+Replicas that share experts wait for the replica that reads a prompt.
 
-The table is what the simulator's loop reads. A step without prompts is tabulated by draft length,
-every number of requests and mean context. What chunks of prompts add to it is tabulated by draft
-length, requests, tokens of all chunks and the mean number of entries that such a token sees: of
-several prompts in a step each adds its part of what they would if all were like it. A step of
-nothing but prompts drafts for one request. Where graphs end at a number of tokens, what chunks add
-jumps with the tokens of the step, so that it is tabulated on both sides.
+The simulator's loop reads the table. A step without prompts is tabulated by draft length, every
+number of requests, and mean context. The time that chunks of prompts add is tabulated by draft
+length, requests, tokens of all chunks, and the mean number of entries that such a token sees. If a
+step has several prompts, each adds its part of the time that they would need if all were like it. A
+step with prompts only drafts for one request. If graphs end at a number of tokens, the time that
+chunks add jumps there, so it is tabulated for both sides of the jump.
 """
 
 from functools import partial
@@ -29,7 +29,7 @@ from specmodel.simulate.tables import TabulatedTimes
 ROWS = 96
 """Rows of context of a table [-]."""
 _NEAR = (1, 2, 4, 8, 16, 32, *range(64, 257, 32), *range(320, 641, 64), 768, 1024)
-"""Tokens of chunks that are tabulated; above these they grow by the factor below [token]."""
+"""Tabulated tokens of chunks; larger ones grow by `_GROWTH` [token]."""
 _GROWTH = 2**0.5
 
 
@@ -42,11 +42,11 @@ def mixed_step_time(
     prompts: tuple[SequenceGroup, ...] = (),
     beside: Numeric = 0.0,
 ) -> FloatArray:
-    """Return the time of a step that decodes, with chunks of prompts in it if there are any [s].
+    """Return the time of a step that decodes, with chunks of prompts if there are any [s].
 
-    It is the whole step: drafting, verification, rejection, and both models' reading of prompts.
-    `beside` tokens take no time: with prompts, they are added to the step's own tokens to decide
-    whether graphs hold it, so that -inf puts it in graphs and inf beyond them [token].
+    The time includes drafting, verification, rejection, and the prefill of both models. `beside`
+    tokens need no time. With prompts, they only count towards the limit of graphs: -inf runs the
+    step in graphs, and inf runs it without graphs [token].
     """
     gamma = np.asarray(draft_length, dtype=float)
     served: Any = {"batch_size": requests, "context_length": context}
@@ -67,7 +67,7 @@ def mixed_step_time(
 def prompts_step_time(
     deployment: Deployment, prompts: SequenceGroup, beside: Numeric = 0.0
 ) -> FloatArray:
-    """Return a step of nothing but chunks of prompts [s]."""
+    """Return the time of a step with chunks of prompts only [s]."""
     read = waiting(deployment, read_by_target(deployment, (prompts,), beside))
     return read.total_time + _read_by_drafter(deployment, (prompts,))
 
@@ -93,10 +93,10 @@ def tabulate(
     Parameters
     ----------
     deployment, max_draft_length
-        What runs where, and the longest draft [token].
+        The deployment, and the longest draft [token].
     max_requests, max_context, mean_context
-        Most requests of a step [request]; the longest context, and the one at which what chunks of
-        prompts add is tabulated [token].
+        Most requests of a step [request]; the longest context, and the context of decoding requests
+        for which the time of chunks is tabulated [token].
     token_budget
         Most tokens of a step [token].
     """
@@ -112,9 +112,9 @@ def tabulate(
     limit, layout = deployment.graph_limit, deployment.layout
     ends = limit is not None and limit.unit == "token"
     spread = layout.replicas if layout.expert_parallel > 1 else 1
-    # in graphs and beyond, whatever the size
+    # with graphs and without, whatever the size of the step
     beside = np.array([-np.inf, np.inf] if ends else [0.0])[:, None, None, None]
-    # equal chunks: one with entries before it, or several that begin their prompts
+    # equal chunks: one chunk after earlier entries, or the first chunks of several prompts
     tokens, seen = nodes[1][:, None], nodes[2]
     each = np.minimum(tokens, 2 * seen - 1)
     together = np.minimum(spread, np.maximum(tokens[-1] / tokens, 1.0))
@@ -151,7 +151,7 @@ def drafting_in_full(
 ) -> TabulatedTimes:
     """Return the times of a server that always drafts the longest draft, and verifies a part of it.
 
-    Draft lengths of the table are then what is verified of each draft.
+    Draft lengths of the table are then the verified tokens of each draft.
     """
     longest, most = times.max_draft_length, times.max_requests
     some, every = _nodes(most, dense=32, growth=1.07, jumps=[]), np.arange(1, most + 1)
@@ -174,9 +174,9 @@ def _draft_times(
 
 
 def _token_nodes(most: float) -> FloatArray:
-    """Return nodes of tokens, those of `_NEAR` and growing ones above, to the most [token].
+    """Return nodes of tokens up to `most`: those of `_NEAR`, and then growing ones [token].
 
-    There are two at least, between which is interpolated.
+    There are at least two nodes, as interpolation needs.
     """
     most = max(most, _NEAR[1])
     count = max(int(np.ceil(np.log(max(most / _NEAR[-1], 1.0)) / np.log(_GROWTH))), 1)
@@ -196,7 +196,7 @@ def _jumps(deployment: Deployment, lengths: FloatArray, most: int) -> list[int]:
 
 
 def _nodes(most: int, *, dense: int, growth: float, jumps: list[int]) -> FloatArray:
-    """Return whole numbers from 1, each up to `dense`, then growing to the most [request]."""
+    """Return numbers up to `most`: each from 1 to `dense`, then growing ones [request]."""
     found, at = [*range(1, min(dense, most) + 1), *jumps], float(dense)
     while at < most:
         at = max(at * growth, at + 1)

@@ -1,4 +1,4 @@
-"""Tabulate times of steps at batch size 1 by verified tokens, once for all replayed steps."""
+"""Tabulate times of steps at batch size 1 by verified tokens, for replays."""
 
 import math
 from functools import partial
@@ -17,13 +17,13 @@ from specmodel.core.cost.latency import step_times
 from specmodel.simulate.traces import LONGEST_DRAFT
 
 DEFAULT_DRAFTER_UPKEEP = 0.025
-"""What a model drafter that goes on drafting adds to a decode step [-]: Cascade's 2-3 %."""
+"""Time that a paused model drafter adds to a decode step, relative to it: Cascade's 2-3 % [-]."""
 
 MOST_UPKEEP = 100
-"""Largest upkeep, relative to a decode step [-]: above this, a slip is likelier than a drafter."""
+"""Largest upkeep, relative to a decode step; a larger one is probably a typing error [-]."""
 
 LEAST_ROW, ROWS = 64, 48
-"""Least context between rows of a table of times [token], and about how many rows it has [-]."""
+"""Least context between rows of a table of times [token], and approximate number of rows [-]."""
 
 FASTEST, SLOWEST = 1e-9, 1e6
 """Bounds of measured step times [s]."""
@@ -32,11 +32,11 @@ _ARGUMENT = "step_times"
 
 
 class StepTable(NamedTuple):
-    """Step times as the serial loop reads them, flat, by column of draft and row of context.
+    """Step times as the serial loop reads them: flat, by column of draft and row of context.
 
-    A step of draft length K that verifies v draft tokens has column v + (K > 0); `slope` is how
-    much longer it would take with twice the experts beyond those of one token [s]. Of its `rows` of
-    context `rows_per_token` make a token, 0 where context does not matter.
+    A step of draft length K that verifies v draft tokens has the column v + (K > 0). `slope` is the
+    additional time with twice the experts beyond those of one token [s]. The table has `rows` rows
+    of context, with `rows_per_token` rows per token, 0 if context does not matter.
     """
 
     base: Any
@@ -46,22 +46,23 @@ class StepTable(NamedTuple):
 
 
 class ReplayTimes(Struct, frozen=True, kw_only=True, eq=False):
-    """Times of one request's steps, from its beginning on, and how they grow with context.
+    """Times of the steps of a single request, and their growth with context.
 
     Parameters
     ----------
     forward_time, paused_time
-        Decode step of a deployment that never speculates. Decode step with draft length 0 in one
-        that may speculate, with the drafter's upkeep [s].
+        Time of a decode step in a deployment that never speculates, and time of a step with draft
+        length 0 in a deployment that may speculate, including the drafter's upkeep [s].
     step_time
-        Time by number of verified draft tokens, from 0, a step whose look-up found nothing [s].
+        Time of a step by number of verified draft tokens; entry 0 is a step whose look-up found
+        nothing [s].
     expert_time
         Additional time if the pass loaded twice as many experts beyond those of one token. It has
-        the same shape, and is less than the step's time [s].
+        the same shape, and is less than the time of the step [s].
     context_length, context_step, later
-        Context of these times, if known, and the increase of context from each of the times in
-        `later` to the next [token]. Times in between are interpolated. Without later times, context
-        does not matter.
+        Context of these times, if known, and the increase of context between successive times in
+        `later` [token]. Times at other contexts are interpolated. Without later times, context does
+        not matter.
     """
 
     forward_time: float
@@ -93,19 +94,19 @@ class ReplayTimes(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def asked_time(self) -> list[float]:
-        """Step time by requested draft length, from 0, which has the drafter's upkeep [s]."""
+        """Step time by requested draft length from 0, with the drafter's upkeep at 0 [s]."""
         return [self.paused_time, *self.step_time[1:].tolist()]
 
     @property
     def rows(self) -> "tuple[ReplayTimes, ...]":
-        """The times by context: these times, and then those in `later`."""
+        """The times by context: these times, and then the times in `later`."""
         return self, *self.later
 
     def table(self, *, pauses: bool) -> StepTable:
-        """Return the table of these times, whose contexts count from the first row on.
+        """Return the table of these times; its contexts are relative to the first row.
 
-        Draft length 0 needs the paused time of a deployment that may draft later, or else a decode
-        step.
+        With `pauses`, a step with draft length 0 has the paused time, or else the time of a
+        decode step.
         """
         plain = [row.paused_time if pauses else row.forward_time for row in self.rows]
         base = [[time, *row.step_time] for time, row in zip(plain, self.rows, strict=True)]
@@ -139,26 +140,27 @@ def replay_times(
     """Return the times that the model predicts for a deployment at batch size 1.
 
     If a drafter offers fewer tokens than requested, it is assumed to run one pass for each offered
-    token. A model that offers none has its upkeep.
+    token. A model that offers no token has its upkeep.
 
-    For `expert_time`, the time of a pass is linear in the number of experts that it loads, between
-    fully correlated and independent routing, which load the fewest and the most. This is accurate
-    within 5 % of the time if few experts are spread over GPUs, and within 0.1 % otherwise.
+    For `expert_time`, the time of a pass is assumed to be linear in the number of experts that it
+    loads. The line is through fully correlated and independent routing, which load the fewest and
+    the most experts. The error is within 5 % of the time if few experts are spread over GPUs, and
+    within 0.1 % otherwise.
 
     Parameters
     ----------
     deployment, max_draft_length, context_length
-        What runs where, the longest draft, and KV entries before the first step [token].
+        The deployment, the longest draft, and KV entries before the first step [token].
     growth
         Growth of the context in a request; 0 keeps it constant [token].
     drafter_upkeep
-        Time that a model drafter adds to a decode step, as a share of it: it drafts on without use
-        to keep its KV cache. A look-up has none [-].
+        Time that a model drafter adds to a decode step, as a share of the step: the drafter
+        continues, to keep its KV cache. A look-up has none [-].
 
     Returns
     -------
     ReplayTimes
-        Times of steps with a proposal. The trace says which steps have one, and its length.
+        Times of steps by length of the proposal, which the trace contains.
 
     Examples
     --------
@@ -202,7 +204,7 @@ def _times_at(
     paused = forward * (1 + upkeep if has_model else 1)
     step[0] = paused + deployment.drafter.lookup_time
     experts = np.zeros_like(step)
-    if deployment.target.is_moe:  # the share that routing decides on, times what they all take
+    if deployment.target.is_moe:  # the share of experts beyond the fewest, times their time
         by_routing = (replace(deployment, routing_correlation=c) for c in (1.0, 0.0))
         few, many = (step_times(each, **steps) for each in by_routing)
         added = times.active_experts_verify - few.active_experts_verify
@@ -219,7 +221,7 @@ def _times_at(
 
 
 def read_replay_times(path: str | Path) -> ReplayTimes:
-    """Read measured times. Draft length 0 needs a decode step, with or without a drafter.
+    """Read measured times. Draft length 0 is a decode step, with or without a drafter.
 
     Parameters
     ----------

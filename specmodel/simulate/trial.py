@@ -10,10 +10,10 @@ from msgspec import Struct, field
 
 from specmodel.core.algebra.acceptance import Acceptance
 from specmodel.core.base.units import FloatArray, check
-from specmodel.simulate.capacity import NOTHING, Capacity, Load, Targets, load_of, search, widened
+from specmodel.simulate.capacity import NOTHING, Capacity, Load, Targets, search, widened
 from specmodel.simulate.loop import blocks_for
 from specmodel.simulate.machine_code import is_worth_compiling
-from specmodel.simulate.outcome import WARM_UP, Run
+from specmodel.simulate.outcome import WARM_UP, Run, are_steady, averages
 from specmodel.simulate.requests import ASKED, LENGTHS, Arrivals, Lengths, Requests, cut
 from specmodel.simulate.sampling import stream
 from specmodel.simulate.service import Service
@@ -21,23 +21,23 @@ from specmodel.simulate.state import BY_BATCH
 from specmodel.simulate.study import Study
 
 RESIDENCES = 20
-"""Least length of a run, in times that a request stays; a quarter where it is coarse [-]."""
+"""Least length of a run, in mean times that a request stays; a quarter if it is coarse [-]."""
 _BLOCK = 2000
 """Requests that are drawn together [request]."""
 _RATES = 30
-"""Rates that are tried for a few policies, about [-]."""
+"""Approximate number of rates that are tried for a few policies [-]."""
 _MOST_REQUESTS = 100_000
-"""Most requests of a run: rates that need more are far beyond what is carried [request]."""
+"""Most requests of a run; a rate that needs more is far above the capacity [request]."""
 _MANY = 200_000
-"""Requests whose lengths give their mean [request]."""
+"""Requests over which lengths are averaged [request]."""
 _ALONE = 40
-"""Requests, one after another, that tell what a request takes alone [request]."""
+"""Requests, one after another, that measure the times of a single request [request]."""
 _PROMPTS = 100
 """Prompts over which their time is averaged [request]."""
 _COUNTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 32, 64])
-"""Prompts of a step whose time is computed; others lie between, or follow in a line [request]."""
+"""Prompts of a step for which the time is computed; other times are interpolated [request]."""
 RUNS = {True: (5, 2000), False: (2, 500)}
-"""Usual runs at each rate [-] and their requests [request], with numba or not."""
+"""Default runs at each rate [-] and their requests [request], with and without numba."""
 
 
 class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -46,14 +46,14 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     Parameters
     ----------
     study
-        The comparison. Each rate measures `num_requests` of it, or more if requests stay long.
-        Lengths are drawn at random from recorded requests.
+        The comparison. A run measures its `num_requests`, or more if requests stay long. Lengths
+        are drawn at random from recorded requests.
     targets, replications
         Targets of requests, and runs with other requests at each rate [-].
     arrivals
         Process of arrivals.
     is_coarse
-        Whether runs are shorter, as without numba.
+        Whether runs are shorter, the default without numba.
     """
 
     study: Study
@@ -76,7 +76,7 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def mean_output(self) -> float:
-        """Mean tokens of an output by its law, cut as those that are drawn [token]."""
+        """Mean output tokens by the law of lengths, cut like the drawn requests [token]."""
         if isinstance(self.study.lengths, Lengths):
             drawn = self.study.lengths.draw(_MANY, 0)
             return float(cut(*drawn, self.study.typical.longest)[1].mean())
@@ -85,9 +85,9 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def load(self, name: str, rate: float) -> Load:
         """Return the `Load` of policy `name` at a rate [request/s]."""
         service, (_, tpot, stays) = self.server(name)
-        # a run lasts for those that run at a rate, more near the largest one, where queues settle
-        # slowly, and at most as if each took as long as on a full server; targets do not matter, so
-        # that they do not decide what is drawn
+        # a run is longer if more requests are present; near the largest rate, queues settle slowly
+        # and more are present, at most as many as if each stayed as long as on a full server;
+        # targets do not matter here, so the same requests are drawn for all targets
         leaves, present = np.arange(1, len(stays) + 1) / stays, rate * stays.max()
         if rate < leaves.max():
             running = mean_running(leaves, rate)
@@ -100,10 +100,17 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         with ThreadPoolExecutor(self.replications) as pool:
             run = partial(self._run, service, rate, own.stop, float(tpot.max()))
             runs = list(pool.map(run, range(self.replications)))
-        return load_of(rate, runs, own, self.targets, self.study.first_token_time)
+        added = self.study.first_token_time
+        slowness = (self.targets.slowness(run.ttft[own], run.tpot[own], added) for run in runs)
+        return Load(
+            rate=rate,
+            slowness=tuple(map(np.sort, slowness)),
+            is_steady=all(run.is_steady for run in runs) or are_steady(runs),
+            means=averages(runs, own, added),
+        )
 
     def alone(self, name: str) -> tuple[float, float]:
-        """Return TTFT and TPOT that the target share of requests meets, each running alone [s]."""
+        """Return the TTFT and TPOT within which the target share of requests runs alone [s]."""
         service, (*_, stays) = self.server(name)
         run = self._run(service, 1e-5 / stays[0], _ALONE, 0.0, 0)
         share = self.targets.attainment
@@ -125,7 +132,7 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             progress(1)
             return self.load(name, rate)
 
-        # somewhat below where a steady batch no longer meets them
+        # somewhat below the rate at which a steady batch misses the targets
         meets = self.targets.slowness(first, each, added) <= 1
         leaves = np.arange(1, len(stays) + 1) / stays
         start = 0.6 * float(leaves[meets].max(initial=leaves[0]))
@@ -139,9 +146,9 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return widened(found, try_rate, (float(ends.min()), float(ends.max())))
 
     def server(self, name: str) -> tuple[Service, FloatArray]:
-        """Return the server of a policy, and its times, as `steady_times` returns them.
+        """Return the server of a policy, and its times from `steady_times`.
 
-        For a policy that learns, these are the times without drafts.
+        For a policy that learns, they are the times without drafts.
         """
         if name not in self._servers:
             service = self.study.service(name)
@@ -152,9 +159,10 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return self._servers[name]
 
     def _requests(self, replication: int, rate: float, count: int, tpot: float) -> Requests:
-        """Return `count` requests of a replication, and later ones that arrive until these end.
+        """Return `count` requests of a replication, and those that arrive until these are done.
 
-        Arrivals are scaled so that the first `count` ask for `rate` times the mean output tokens/s.
+        Arrivals are scaled so that the first `count` requests need `rate` times the mean output
+        tokens/s.
         """
         longest = self._drawn(replication, count)[2].max()
         after = int(1.1 * (rate * longest * tpot)) + 1
@@ -174,7 +182,7 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return times[:count], *(own[:count] for own in asked)
 
     def _block(self, replication: int, place: int) -> tuple[Any, ...]:
-        """Return requests drawn by seed, replication and place, no longer than typical ones."""
+        """Return a block of requests of a replication, cut to the longest typical request."""
         if (replication, place) not in self._blocks:
             seed = int(stream(self.study.seed, LENGTHS, replication, place).integers(2**31))
             times = self.arrivals.times(_BLOCK, seed)
@@ -184,7 +192,7 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return self._blocks[replication, place]
 
     def _run(self, service: Service, rate: float, until: int, tpot: float, place: int) -> Run:
-        """Return a replication by its place, with a time per token at most."""
+        """Return the run of a replication by its number; `tpot` is the largest TPOT [s]."""
         requests = self._requests(place, rate, until, tpot)
         seed = int(stream(self.study.seed, LENGTHS, place).integers(2**31))
         searched = _RATES * self.replications * until * self.mean_output
@@ -193,11 +201,11 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
 
 def steady_times(service: Service, requests: Requests, accepted: Acceptance) -> FloatArray:
-    """Return TTFT, TPOT and how long a request stays, by how many run, from 1 [s].
+    """Return TTFT, TPOT and the time that a request stays, by number of running requests [s].
 
-    Of a policy with a draft length by batch size; nothing waits. Each of the B - 1 others is
-    prefilled once while a request makes its tokens. Prompts that come at random share steps: with x
-    prompts a step in the mean, a step has as many as Poisson's law says.
+    The number starts at 1. The policy has a draft length by batch size, and no request waits. While
+    a request makes its tokens, each of the other running requests is prefilled once. Prompts arrive
+    at random, so the number of prompts in a step follows Poisson's law.
     """
     times, limits, drafts = service.times, service.limits, service.drafts
     context, output = requests.mean_context, float(requests.output_tokens.mean())
@@ -222,7 +230,7 @@ def steady_times(service: Service, requests: Requests, accepted: Acceptance) -> 
         nodes = _COUNTS[: np.searchsorted(_COUNTS, fill, "right")]
         read = [add(n * prompts, seen).mean(axis=0) for n in nodes]
         between = [np.interp(counts, [0, *nodes], [0, *line]) for line in np.transpose(read)]
-        # prompts past the budget come in later steps
+        # prompts beyond the budget are read in later steps
         added[:, own] = np.transpose(between) * np.maximum(counts / nodes[-1], 1.0)[:, None]
     in_step = tokens * (sizes - 1) / output
     mean = np.clip(in_step, 1e-12, _COUNTS[-1] / 2)
@@ -239,14 +247,14 @@ def steady_times(service: Service, requests: Requests, accepted: Acceptance) -> 
 def mean_running(leaves: FloatArray, rate: float) -> float:
     """Return the mean running requests of a birth-death chain [request].
 
-    Where a few more requests would leave so much slower that they never became fewer, as where
-    CUDA graphs end, the chain ends too: a server seldom goes there.
+    The chain ends before a number of running requests at which fewer leave than arrive, such as
+    where CUDA graphs end. A server seldom has so many.
 
     Parameters
     ----------
     leaves, rate
-        Requests that leave by how many run, from 1, and those that come, fewer than the most that
-        leave [request/s].
+        Rate at which requests leave, by number of running requests from 1, and rate at which they
+        arrive, below the largest in `leaves` [request/s].
     """
     first = int(np.argmax(leaves > rate))
     slower = np.flatnonzero(leaves[first:] <= rate)

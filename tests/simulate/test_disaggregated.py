@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from constant_steps import constant_times
+from constant_steps import constant_times, requests_of
 from msgspec.structs import replace
 from printed import refused
 
-from specmodel.simulate import Arrivals, Lengths, Requests, Service, draw_requests
+from specmodel.simulate import Arrivals, Lengths, Service, draw_requests
 from specmodel.simulate.disaggregated import DisaggregatedPrefill
 from specmodel.simulate.state import Limits
 
@@ -23,11 +23,7 @@ def ran(requests, servers, transfer=0.25):
 
 
 def test_prompts_wait_for_a_server_and_their_entries_are_handed_on():
-    requests = Requests(
-        arrival_time=np.array([0.0, 0.0, 0.0, 5.0]),
-        prompt_tokens=np.full(4, 100),
-        output_tokens=np.array([3, 3, 1, 3]),
-    )
+    requests = requests_of(100, [3, 3, 1, 3], [0.0, 0.0, 0.0, 5.0])
     run = ran(requests, 2)
     assert run.ttft.tolist() == [1.25, 1.25, 2.25, 1.25]
     assert run.state.prefilled_tokens == 0, "steps carry no prefill"
@@ -46,9 +42,7 @@ def test_one_server_waits_as_pollaczek_and_khinchine_say_of_fixed_work():
 
 
 def test_a_prompt_beyond_the_budget_is_cut():
-    requests = Requests(
-        arrival_time=np.zeros(1), prompt_tokens=np.array([20_000]), output_tokens=np.array([2])
-    )
+    requests = requests_of(20_000, 2)
     assert ran(requests, 1, 0.0).ttft.tolist() == [3.0]  # of 8,192 tokens, two whole and a rest
     cached = replace(requests, cached_tokens=np.array([12_000]))
     assert ran(cached, 1, 0.0).ttft.tolist() == [1.0], "what is cached is not computed"

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from constant_steps import requests_of
 
 from specmodel import load
-from specmodel.simulate import Requests
 from specmodel.simulate.drains import answers
-from specmodel.simulate.load_question import Drained, load_question
+from specmodel.simulate.load_question import load_question
 from specmodel.simulate.requests import WORKLOADS
 
 WHERE = {"target": "qwen3-30b-a3b", "hardware": "h200", "drafter": "eagle3"}
@@ -18,9 +18,7 @@ POLICIES = "none,fixed:3,schedule,below:16:4"
 
 def drain_asked(**asked):
     """Return the drain that arguments ask about."""
-    question = load_question({**WHERE, **asked})
-    assert isinstance(question, Drained)
-    return question.drain
+    return load_question({**WHERE, **asked}).drain
 
 
 def test_steps_without_drafts_add_up_to_the_makespan():
@@ -93,11 +91,7 @@ def test_answers_to_a_prompt_share_it_and_lengths_keep_their_law():
 
 
 def test_recorded_lengths_are_taken_in_order_and_again():
-    recorded = Requests(
-        arrival_time=np.arange(3.0),
-        prompt_tokens=np.array([5, 3, 4]),
-        output_tokens=np.array([50, 30, 40]),
-    )
+    recorded = requests_of([5, 3, 4], [50, 30, 40], np.arange(3.0))
     every = answers(recorded, 4, 1, longest=10**6)
     assert every.output_tokens.tolist() == [50, 30, 40, 50]
     assert answers(recorded, 3, 1, longest=52).output_tokens.tolist() == [47, 30, 40]
@@ -140,9 +134,7 @@ def test_partial_rollouts_end_with_the_share_asked_for():
 
 def test_what_a_recording_had_cached_stays_cached():
     asked = np.array([600, 900, 1200, 700])
-    recorded = Requests(
-        arrival_time=np.zeros(4), prompt_tokens=asked, output_tokens=asked, cached_tokens=asked // 2
-    )
+    recorded = requests_of(asked, asked, cached_tokens=asked // 2)
     drain = drain_asked(drain=4, servers=2, workload=recorded)
     found = np.concatenate([part.cached_tokens for part in drain.parts])
     assert sorted(found) == sorted(asked // 2)
@@ -150,7 +142,6 @@ def test_what_a_recording_had_cached_stays_cached():
 
 def test_usual_policies_have_at_most_three_lengths_and_the_best_below():
     question = load_question({**WHERE, "drain": 64, **SPREAD})
-    assert isinstance(question, Drained)
     fixed = [name for name in question.policies if name.startswith("fixed")]
     assert [question.policies[0], question.policies[-2]] == ["none", "schedule"]
     assert 1 <= len(fixed) <= 3

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from constant_steps import constant_times
+from constant_steps import constant_times, requests_of, tpot_of
 from msgspec.structs import replace
 from rows import each_row, slow
 
@@ -11,7 +11,6 @@ from specmodel import Acceptance, deploy
 from specmodel.simulate import (
     Arrivals,
     Lengths,
-    Requests,
     Service,
     Study,
     Variation,
@@ -43,11 +42,9 @@ def test_one_request_at_a_time_waits_as_pollaczek_and_khinchine_say(work, load):
     for replication in range(24):
         random = np.random.default_rng([replication, len(work)])
         count = 4000
-        requests = Requests(
-            arrival_time=Arrivals(request_rate=rate).times(count, replication),
-            prompt_tokens=np.full(count, 5),
-            output_tokens=random.choice(steps, count, p=chances).astype(np.int64),
-        )
+        arrivals = Arrivals(request_rate=rate).times(count, replication)
+        outputs = random.choice(steps, count, p=chances).astype(np.int64)
+        requests = requests_of(5, outputs, arrivals)
         service = Service(times=constant_times(1.0, 1.0), limits=Limits(blocks=1000))
         run = service.run(requests, compiled=False)
         waits.append((run.started - requests.arrival_time)[run.measured].mean())
@@ -69,7 +66,7 @@ def test_one_user_decodes_as_predicted_at_batch_size_one(arrivals, draft_length)
     contexts = np.linspace(500, 2500, 41)
     at = {"batch_size": 1, "draft_length": draft_length}
     predicted = specmodel.predict(**QWEN, **at, context_length=contexts, acceptance=0.7)
-    assert run.mean_tpot == pytest.approx(predicted.tpot.mean(), rel=0.01)
+    assert tpot_of(run) == pytest.approx(predicted.tpot.mean(), rel=0.01)
     assert run.ttft.max() == pytest.approx(run.ttft.min(), rel=1e-6)
 
 
@@ -117,8 +114,7 @@ def test_drafts_fare_as_acceptance_does_at_the_context_of_their_step():
         )
         requests = study.requests(Arrivals(users=8))
         requests = replace(requests, prompt_tokens=np.full(300, prompt))
-        counts = study.service("fixed:3").run(requests).accepted_tokens.tolist()
-        return counts
+        return study.service("fixed:3").run(requests).accepted_tokens.tolist()
 
     by_context = {"acceptance_by_context": {2048: 3.2, 32_768: 2.1}}
     for prompt, tokens in ((100, 3.2), (40_000, 2.1)):
@@ -179,18 +175,12 @@ def test_one_user_with_a_state_of_each_request_is_the_replay(policy):
         nodes=(np.array([0.0, 1.0]),) * 3,
     )
     asked = {"times": table, "acceptance": None, "max_draft_length": 7, "context": 0.0}
+    drafts = drafting(policy, state="request", **asked)
+    acceptance = replace(served, output_tokens=lengths + 1)
     service = Service(
-        times=table,
-        limits=Limits(blocks=10_000),
-        drafts=drafting(policy, state="request", **asked),
-        acceptance=replace(served, output_tokens=lengths + 1),
+        times=table, limits=Limits(blocks=10_000), drafts=drafts, acceptance=acceptance
     )
-    requests = Requests(
-        arrival_time=np.zeros(12),
-        prompt_tokens=trace.prompt_tokens,
-        output_tokens=lengths + 1,
-        users=1,
-    )
+    requests = requests_of(trace.prompt_tokens, lengths + 1, users=1)
     run = service.run(requests, log_steps=10_000, compiled=False)
     log = run.log[run.log["decoding"] > 0]
     for name in ("draft_length", "emitted_tokens", "step_time"):

@@ -5,10 +5,11 @@ import re
 
 import numpy as np
 import pytest
+from constant_steps import requests_of
 from printed import refused
 
 from specmodel import InputError, simulate
-from specmodel.simulate import Arrivals, Lengths, Requests, Study, recorded
+from specmodel.simulate import Arrivals, Lengths, Study, recorded
 
 OWN = "arrival_time,prompt_tokens,output_tokens\n"
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -180,12 +181,8 @@ def test_times_of_tables_are_what_they_hold(kind, write):
 
 
 def test_whole_times_that_come_rarely_may_be_milliseconds(write):
-    rare, often = (
-        simulate.read_requests(
-            write("load.csv", OWN + "".join(f"{step * i},5,3\n" for i in range(99)))
-        )
-        for step in (250, 1)
-    )
+    texts = (OWN + "".join(f"{step * i},5,3\n" for i in range(99)) for step in (250, 1))
+    rare, often = (simulate.read_requests(write("load.csv", text)) for text in texts)
     assert "If it is in ms, --time-unit ms" in str(rare.notes[0])
     assert not often.notes
 
@@ -244,12 +241,7 @@ def test_a_window_is_from_a_time_to_a_later_one(window, write):
 def recording(count=400):
     """Return requests whose outputs are twice as long as their prompts, half of these cached."""
     prompts = np.random.default_rng(1).integers(1, 9, count) * 100
-    return Requests(
-        arrival_time=np.arange(count) / 4.0,
-        prompt_tokens=prompts,
-        output_tokens=2 * prompts,
-        cached_tokens=prompts // 2,
-    )
+    return requests_of(prompts, 2 * prompts, np.arange(count) / 4.0, cached_tokens=prompts // 2)
 
 
 def test_what_is_drawn_from_a_recording_stays_together():

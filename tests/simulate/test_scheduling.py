@@ -4,16 +4,15 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from constant_steps import constant_times
+from constant_steps import constant_times, requests_of, tpot_of
 from engine_rules import AdaptiveServer
 from hypothesis import given, strategies as st
-from made_traces import make_trace
 from msgspec.structs import replace
 from printed import refused
 
 from specmodel import Acceptance, deploy
 from specmodel.core.cost import MemoryUse
-from specmodel.simulate import Arrivals, Lengths, Requests, Scheduler, Service, draw_requests
+from specmodel.simulate import Arrivals, Lengths, Scheduler, Service, draw_requests
 from specmodel.simulate.accepted import spread_survival, survival
 from specmodel.simulate.drafting import Drafting, drafting, scheduled
 from specmodel.simulate.limits import check_fits, limits_for
@@ -70,11 +69,22 @@ def cases(draw):
     name = draw(st.sampled_from(["fixed", "schedule", "sglang", "goodput", "cascade"]))
     drafts = scheduled([longest])
     if longest and name != "fixed":
-        drafts = drafting(
-            name, times=times, acceptance=ACCEPTED, max_draft_length=longest, context=50.0
-        )
+        drafts = learned(name, times)
     how = {"drafts": drafts, "acceptance_by_request": draw(st.sampled_from([0.0, 1.0]))}
     return requests, Service(times=times, limits=limits, acceptance=ACCEPTED, **how)
+
+
+def server(times, drafts=None, *, acceptance=ACCEPTED, **limits):
+    """Return a server of ample memory unless `limits` say otherwise, which drafts nothing."""
+    limits = Limits(**{"blocks": 10_000} | limits)
+    return Service(times=times, limits=limits, drafts=drafts or Drafting(), acceptance=acceptance)
+
+
+def learned(name, times, acceptance=ACCEPTED, state=None):
+    """Return a policy by name for a server with these step times."""
+    longest = times.max_draft_length
+    options = {"acceptance": acceptance, "max_draft_length": longest, "context": 50.0}
+    return drafting(name, times=times, state=state, **options)
 
 
 def ran(requests, service, *, compiled=False, seed=0):
@@ -103,14 +113,9 @@ def test_invariants_of_every_run(case, seed):
 
 def test_a_full_memory_preempts_and_all_are_served():
     requests = draw_requests(Arrivals(request_rate=1000.0), HALF, 60, 3)
-    service = Service(
-        times=growing_times(2, 32),
-        limits=Limits(
-            blocks=-(-(requests.longest + 9) // 16) + 1, max_running=32, reserved_tokens=2
-        ),
-        drafts=scheduled([2]),
-        acceptance=ACCEPTED,
-    )
+    limits = {"max_running": 32, "reserved_tokens": 2}
+    limits["blocks"] = -(-(requests.longest + 9) // 16) + 1
+    service = server(growing_times(2, 32), scheduled([2]), **limits)
     run = ran(requests, service)
     assert run.state.preemptions > 10
     roomy = ran(requests, replace(service, limits=service.limits._replace(blocks=10_000)))
@@ -120,14 +125,10 @@ def test_a_full_memory_preempts_and_all_are_served():
 
 def test_a_request_holds_its_fixed_blocks_beside_those_of_its_entries():
     """50 and 20 tokens in blocks of 16: 5 blocks, the last token's entry never being written."""
-    alone = Requests(
-        arrival_time=np.zeros(1), prompt_tokens=np.array([50]), output_tokens=np.array([20])
-    )
+    alone = requests_of(50, 20)
     for fixed_blocks in (0, 3):
-        limits = Limits(blocks=20, fixed_blocks=fixed_blocks, max_running=4)
-        service = Service(
-            times=growing_times(0, 4), limits=limits, acceptance=ACCEPTED, drafts=scheduled([0])
-        )
+        limits = {"blocks": 20, "fixed_blocks": fixed_blocks, "max_running": 4}
+        service = server(growing_times(0, 4), **limits)
         assert ran(alone, service).log["free_blocks"].min() == 20 - (5 + fixed_blocks)
 
 
@@ -142,15 +143,10 @@ def test_numba_gives_the_same_event_by_event(policy, state, blocks):
     requests = draw_requests(Arrivals(request_rate=400.0), HALF, 200, 5)
     requests = replace(requests, prompt_tokens=np.minimum(requests.prompt_tokens, 400))
     times = growing_times(3, 24)
-    options = {"acceptance": ACCEPTED, "max_draft_length": 3, "context": 50.0, "state": state}
-    service = Service(
-        times=times,
-        limits=Limits(blocks=blocks, max_running=24, token_budget=256, reserved_tokens=3),
-        drafts=drafting(policy, times=times, **options),
-        acceptance=ACCEPTED,
-        by_context={0: ACCEPTED, 100: Acceptance(acceptance_rate=0.3)},
-        acceptance_by_request=0.5,
-    )
+    limits = {"blocks": blocks, "max_running": 24, "token_budget": 256, "reserved_tokens": 3}
+    service = server(times, learned(policy, times, state=state), **limits)
+    by_context = {0: ACCEPTED, 100: Acceptance(acceptance_rate=0.3)}
+    service = replace(service, by_context=by_context, acceptance_by_request=0.5)
     slow, fast = (ran(requests, service, compiled=compiled) for compiled in (False, True))
     names = ("started", "first", "last", "drafted_tokens", "accepted_tokens", "intervals", "log")
     for name in names:
@@ -163,14 +159,7 @@ def test_requests_that_draft_apart_take_the_mean_of_steps_alike():
     """Four requests, each under a Cascade of its own."""
     requests = draw_requests(Arrivals(users=4), Lengths(prompt_tokens=5, output_tokens=60), 12, 3)
     times = growing_times(3, 4)
-    options = {"acceptance": ACCEPTED, "max_draft_length": 3, "context": 50.0}
-    service = Service(
-        times=times,
-        limits=Limits(blocks=10_000),
-        acceptance=ACCEPTED,
-        drafts=drafting("cascade", times=times, **options),
-    )
-    log = ran(requests, service).log
+    log = ran(requests, server(times, learned("cascade", times))).log
     alike = log[(log["chunks"] == 0) & (log["decoding"] == 4)]
     own = 4 * (alike["step_time"] - 0.004) - 4 * 4e-4 - 4 * 4e-6 * alike["context"] / 4
     drafted = own / (4 * 1e-4 + 5e-4)  # tokens of all four drafts
@@ -182,13 +171,7 @@ def test_requests_that_draft_apart_take_the_mean_of_steps_alike():
 def test_a_server_of_sglang_decides_as_the_rule_does_from_what_batches_accept():
     requests = draw_requests(Arrivals(users=9), Lengths(prompt_tokens=5, output_tokens=200), 60)
     times, likely = growing_times(7, 12), Acceptance(acceptance_rate=0.95)
-    options = {"acceptance": likely, "max_draft_length": 7, "context": 50.0}
-    service = Service(
-        times=times,
-        limits=Limits(blocks=10_000),
-        acceptance=likely,
-        drafts=drafting("sglang", times=times, **options),
-    )
+    service = server(times, learned("sglang", times, likely), acceptance=likely)
     rule, batch, log = AdaptiveServer(), 1, ran(requests, service).log
     for step in log:
         assert step["draft_length"] == rule.propose(batch)
@@ -201,45 +184,17 @@ def test_a_server_of_sglang_decides_as_the_rule_does_from_what_batches_accept():
 def test_noise_is_of_a_position_and_not_of_the_order_of_steps():
     requests = draw_requests(Arrivals(request_rate=20.0), HALF, 100, 5)
     alone, together = (
-        Service(
-            times=growing_times(3, most),
-            limits=Limits(blocks=10_000, reserved_tokens=3),
-            drafts=scheduled([3]),
-            acceptance=ACCEPTED,
-        )
-        for most in (1, 8)
+        server(growing_times(3, most), scheduled([3]), reserved_tokens=3) for most in (1, 8)
     )
     accepted = ran(requests, alone, seed=4).accepted_tokens
     np.testing.assert_array_equal(accepted, ran(requests, together, seed=4).accepted_tokens)
     assert (ran(requests, alone, seed=5).accepted_tokens != accepted).any()
 
 
-def test_recorded_acceptance_is_met_position_by_position():
-    trace = make_trace([[3] * 10], [[2, 0, 0, 1, 0, 3, 0, 0, 0, 0]], 3)
-    requests = Requests(
-        arrival_time=np.zeros(1), prompt_tokens=np.array([4]), output_tokens=np.array([10])
-    )
-    run = Service(
-        times=constant_times(1.0, 1.0, max_draft_length=3),
-        limits=Limits(blocks=10),
-        drafts=scheduled([3]),
-        acceptance=trace,
-    ).run(requests)
-    # the first token comes with prefill; steps at positions 1, 2, 3, 5 accept 0, 0, 1 and 3 tokens
-    # and reach 2, 3, 5 and 9; the last, at 9, accepts none and ends the output
-    assert run.accepted_tokens.tolist() == [4]
-    assert run.state.steps == 6
-    assert run.last.tolist() == [6.0]
-
-
 def test_a_step_takes_the_draft_length_of_the_batch_before():
     requests = draw_requests(Arrivals(users=4), Lengths(prompt_tokens=5, output_tokens=40), 4)
     by_batch = Drafting(by_batch=(2, 2, 1, 0, 0), max_draft_length=2)
-    limits = Limits(blocks=10_000, reserved_tokens=2)
-    service = Service(
-        times=growing_times(2, 8), limits=limits, drafts=by_batch, acceptance=ACCEPTED
-    )
-    run = ran(requests, service)
+    run = ran(requests, server(growing_times(2, 8), by_batch, reserved_tokens=2))
     batch = run.log["decoding"] + run.log["chunks"]
     expected = np.array(by_batch.by_batch)[batch[:-1]]
     np.testing.assert_array_equal(run.log["draft_length"][1:], expected)
@@ -247,14 +202,14 @@ def test_a_step_takes_the_draft_length_of_the_batch_before():
 
 def test_prompts_found_in_the_cache_are_not_prefilled():
     requests = draw_requests(Arrivals(users=1), Lengths(prompt_tokens=160, output_tokens=2), 10)
-    limits, times = Limits(blocks=10_000), growing_times(0, 8)
+    service = server(growing_times(0, 8))
     for share, prefilled in ((0.0, 1600), (0.5, 800), (1.0, 10)):
-        run = ran(requests, Service(times=times, limits=limits, prefix_hit_rate=share))
+        run = ran(requests, replace(service, prefix_hit_rate=share))
         assert run.state.prefilled_tokens == prefilled
-    run = ran(requests, Service(times=times, limits=limits, shared_prefix=100))
+    run = ran(requests, replace(service, shared_prefix=100))
     assert run.state.prefilled_tokens == 1600 - 9 * 96, "whole blocks, of all but the first"
     told = replace(requests, cached_tokens=np.arange(10) * 16)
-    run = ran(told, Service(times=times, limits=limits, prefix_hit_rate=0.5))
+    run = ran(told, replace(service, prefix_hit_rate=0.5))
     assert run.state.prefilled_tokens == 1600 - 45 * 16, "a recording that tells it decides"
 
 
@@ -276,15 +231,10 @@ def test_a_spread_of_acceptance_keeps_tokens_per_step(longest, spread):
 @pytest.mark.search
 def test_requests_differ_by_the_spread_and_together_fare_as_without():
     requests = draw_requests(Arrivals(users=8), Lengths(prompt_tokens=5, output_tokens=600), 1000)
-    service = Service(
-        times=growing_times(3, 8),
-        limits=Limits(blocks=10_000),
-        drafts=scheduled([3]),
-        acceptance=ACCEPTED,
-    )
+    service = server(growing_times(3, 8), scheduled([3]))
     alike, spread = (ran(requests, replace(service, acceptance_by_request=sd)) for sd in (0.0, 1.0))
     assert spread.tokens_per_step == pytest.approx(alike.tokens_per_step, rel=0.02)
-    assert spread.mean_tpot == pytest.approx(alike.mean_tpot, rel=0.03)
+    assert tpot_of(spread) == pytest.approx(tpot_of(alike), rel=0.03)
     rates = [np.std(run.accepted_tokens / run.drafted_tokens) for run in (alike, spread)]
     assert rates[1] > 5 * rates[0]
     assert np.quantile(spread.tpot, 0.9) > 1.2 * np.quantile(alike.tpot, 0.9)
@@ -295,7 +245,7 @@ def test_a_rate_that_is_not_carried_is_told(load, is_steady):
     requests = draw_requests(
         Arrivals(request_rate=load), Lengths(prompt_tokens=5, output_tokens=1), 2000, 1
     )
-    run = Service(times=constant_times(1.0, 1.0), limits=Limits(blocks=10)).run(requests)
+    run = server(constant_times(1.0, 1.0)).run(requests)
     assert run.is_steady == is_steady
     assert run.carried_rate == pytest.approx(min(load, 1.0), rel=0.1)
 
@@ -318,9 +268,7 @@ def test_blocks_hold_the_batch_that_memory_holds(target, hardware):
 
 @pytest.mark.parametrize("longest", [50, 200])
 def test_memory_that_holds_no_request_is_refused(longest):
-    requests = Requests(
-        arrival_time=np.zeros(1), prompt_tokens=np.array([longest]), output_tokens=np.array([9])
-    )
+    requests = requests_of(longest, 9)
     refused("memory", check_fits, Limits(blocks=3), 0, requests)
 
 

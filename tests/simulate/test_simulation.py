@@ -335,15 +335,20 @@ def by_context(times, context, pauses=True):
     return ReplayTimes(**{name: of(name) for name in names})
 
 
+def check_times(trace, times, policy, request, prompt=0):
+    """Compare the time of each step with that of its context, with so much more at the first."""
+    steps = timeline(trace, times, policy, request=request, seed=0, variation=NONE)
+    expected = [
+        by_context(times, prompt + position).step_time[drafted]
+        for position, drafted in zip(steps["position"], steps["drafted_tokens"], strict=True)
+    ]
+    assert steps["step_time"].tolist() == pytest.approx(expected, rel=1e-12)
+
+
 def test_steps_take_longer_as_context_grows(growing_times):
     trace = bursty_trace(3, 30)
     for request in range(3):
-        steps = timeline(trace, growing_times, "fixed:3", request=request, seed=0, variation=NONE)
-        expected = [
-            by_context(growing_times, position).step_time[drafted]
-            for position, drafted in zip(steps["position"], steps["drafted_tokens"], strict=True)
-        ]
-        assert steps["step_time"].tolist() == pytest.approx(expected, rel=1e-12)
+        check_times(trace, growing_times, "fixed:3", request)
         none = timeline(trace, growing_times, "none", request=request, seed=0, variation=NONE)
         plain = [by_context(growing_times, position).forward_time for position in none["position"]]
         assert none["step_time"].tolist() == pytest.approx(plain, rel=1e-12)
@@ -357,16 +362,8 @@ def test_steps_take_longer_as_context_grows(growing_times):
 
 def test_requests_begin_with_their_prompts(growing_times):
     trace = replace(bursty_trace(3, 32), prompt_tokens=np.array([700, 900, 1000]))
-    steps = [
-        timeline(trace, growing_times, "fixed:2", request=request, seed=0, variation=NONE)
-        for request in range(3)
-    ]
-    for own, later in zip(steps, (0, 200, 300), strict=True):
-        expected = [
-            by_context(growing_times, later + position).step_time[drafted]
-            for position, drafted in zip(own["position"], own["drafted_tokens"], strict=True)
-        ]
-        assert own["step_time"].tolist() == pytest.approx(expected, rel=1e-12)
+    for request, prompt in enumerate((0, 200, 300)):
+        check_times(trace, growing_times, "fixed:2", request, prompt)
     before = replace(trace, prompt_tokens=np.array([700, 699, 900]))
     with pytest.raises(InputError, match=r"prompt_tokens: got 699; expected at least 700"):
         simulate(before, growing_times, ["none"], seed=0)
@@ -378,23 +375,15 @@ def test_requests_begin_with_their_prompts(growing_times):
 # whose state
 
 
-def test_servers_keep_what_they_learned(times):
-    """Cascade begins with a baseline: once a request, or once a server."""
+@cases("name usual", ("cascade", "request"), ("goodput", "server"), ("sglang", "server"))
+def test_requests_or_servers_keep_what_a_policy_learned(name, usual, times):
+    """By default as its source does; the first request of each server finds nothing learned."""
     trace = bursty_trace(40, 33)
-    own = {state: simulate(trace, times, ["cascade"], seed=0, policy_state=state)
+    own = {state: simulate(trace, times, [name], seed=0, policy_state=state)
            for state in ("request", "server")}  # fmt: skip
-    assert simulate(trace, times, ["cascade"], seed=0).equals(own["request"])
+    assert simulate(trace, times, [name], seed=0).equals(own[usual])
     assert not own["request"].equals(own["server"])
-    steps = own["server"]["steps"].to_numpy()
-    assert (steps[:8] == own["request"]["steps"].to_numpy()[:8]).all()  # the first of each server
-
-
-@pytest.mark.parametrize("name", ["goodput", "sglang"])
-def test_policies_of_servers_are_kept_by_servers(name, times):
-    trace = bursty_trace(40, 34)
-    usual = simulate(trace, times, [name], seed=0)
-    assert usual.equals(simulate(trace, times, [name], seed=0, policy_state="server"))
-    assert not usual.equals(simulate(trace, times, [name], seed=0, policy_state="request"))
+    assert own["request"]["steps"][:8].equals(own["server"]["steps"][:8])
 
 
 # noise, seeds, workers

@@ -27,10 +27,8 @@ def chunk(tokens, context=0.0):
 def tabled():
     """A deployment and the table of its steps."""
     deployment, _ = deploy(**QWEN)
-    return deployment, times.tabulate(
-        deployment, max_draft_length=3, max_requests=200, max_context=4000, mean_context=500,
-        token_budget=4096,
-    )  # fmt: skip
+    limits = {"max_draft_length": 3, "max_requests": 200, "token_budget": 4096}
+    return deployment, times.tabulate(deployment, **limits, max_context=4000, mean_context=500)
 
 
 @pytest.mark.parametrize("drafter", ["eagle3", "qwen2-0.5b"])
@@ -100,10 +98,8 @@ def test_replicas_that_share_experts_wait_for_a_prompt_of_one():
     for shared in (1, 2):
         where = {"data_parallel": 2, "expert_parallel": shared} if shared > 1 else {}
         deployment, _ = deploy(**QWEN | {"drafter": None}, **where)
-        table = times.tabulate(
-            deployment, max_draft_length=0, max_requests=64, max_context=4000, mean_context=900,
-            token_budget=8192,
-        )  # fmt: skip
+        limits = {"max_draft_length": 0, "max_requests": 64, "token_budget": 8192}
+        table = times.tabulate(deployment, **limits, max_context=4000, mean_context=900)
         added.append(float(table.prompt_time(0, 32 * shared, 2048, 1024)))
     assert added[1] > 0.8 * added[0]  # not half, as if both read a part
 

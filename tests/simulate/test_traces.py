@@ -31,16 +31,16 @@ def look_up(context, low, high, match, most):
     return []
 
 
-def reference(prompt, output, low, high, match, most):
+def reference(prompts, outputs, look_up, *options):
     """Lengths of the proposals and of what holds of them."""
     pairs = []
-    for p in range(len(output)):
-        proposal = look_up(prompt + output[:p], low, high, match, most)
-        coming = output[p:]
-        held = 0
-        while held < min(len(proposal), len(coming)) and proposal[held] == coming[held]:
-            held += 1
-        pairs.append((len(proposal), held))
+    for prompt, output in zip(prompts, outputs, strict=True):
+        for p in range(len(output)):
+            proposal, coming = look_up(prompt + output[:p], *options), output[p:]
+            held = 0
+            while held < min(len(proposal), len(coming)) and proposal[held] == coming[held]:
+                held += 1
+            pairs.append((len(proposal), held))
     return pairs
 
 
@@ -67,11 +67,7 @@ def test_ngram_traces_equal_the_definition(most, match):
         prompts, outputs = random_requests(rng, CASES)
         options = {"min_ngram": low, "max_ngram": high, "match": match, "max_proposal": most}
         trace = ngram_trace(prompts, outputs, **options)
-        expected = [
-            pair
-            for prompt, output in zip(prompts, outputs, strict=True)
-            for pair in reference(prompt, output, low, high, match, most)
-        ]
+        expected = reference(prompts, outputs, look_up, low, high, match, most)
         assert pairs_of(trace) == expected, (low, high, prompts, outputs)
         assert trace.output_tokens.tolist() == [len(output) for output in outputs]
         assert trace.max_draft_length == most
@@ -95,15 +91,7 @@ def sampler_output(ids, length):
 def test_filled_look_ups_are_those_of_vllm_0_6_6():
     prompts, outputs = random_requests(np.random.default_rng(66), 400)
     trace = ngram_trace(prompts, outputs, **AS_VLLM_0_6_6, max_proposal=PROPOSED)
-    expected = []
-    for prompt, output in zip(prompts, outputs, strict=True):
-        for p in range(len(output)):
-            proposal, coming = sampler_output(prompt + output[:p], PROPOSED), output[p:]
-            pairs = zip(proposal, coming, strict=False)
-            held = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
-            most = min(len(proposal), len(coming))
-            expected.append((len(proposal), most if held is None else held))
-    assert pairs_of(trace) == expected
+    assert pairs_of(trace) == reference(prompts, outputs, sampler_output, PROPOSED)
 
 
 TEXT = [*range(100, 140)]  # no token twice
@@ -114,15 +102,21 @@ def filled(prompt, output):
     return trace.proposed_tokens.tolist(), trace.accepted_tokens.tolist()
 
 
-def test_a_text_without_repeats_has_no_proposal():
-    assert filled(TEXT[:20], TEXT[20:]) == ([0] * 20, [0] * 20)
-    assert filled([], TEXT) == ([0] * 40, [0] * 40)
+def left(size, first):
+    """What is accepted from a position on, if all that is proposed to the end of the text holds."""
+    return [0] * first + [min(PROPOSED, size - p) for p in range(first, size)]
 
 
-def test_an_answer_that_copies_its_prompt_is_proposed_from_its_second_token_on():
-    """The last token of the prompt stands nowhere before; each token of the answer does."""
-    left = [min(PROPOSED, 40 - p) for p in range(40)]
-    assert filled(TEXT, TEXT) == ([0, *[PROPOSED] * 39], [0, *left[1:]])
+@cases(
+    "prompt output first",
+    (TEXT[:20], TEXT[20:], 20),  # without repeats nothing is ever proposed
+    ([], TEXT, 40),
+    (TEXT, TEXT, 1),  # the prompt's last token was not seen before; each of the answer's was
+    ([], [7] * 12, 2),  # one token can be proposed, and it fills up the rest of the proposal
+)
+def test_proposals_begin_where_a_token_comes_again(prompt, output, first):
+    size = len(output)
+    assert filled(prompt, output) == ([0] * first + [PROPOSED] * (size - first), left(size, first))
 
 
 @each_row("period", [2, 3, 8, 13])
@@ -136,12 +130,6 @@ def test_a_text_that_repeats_is_proposed_from_its_second_period_on(period):
         n = min(3, p - period)  # last tokens that stood there before
         source = (p - n) % period + n
         assert accepted[p] == min(PROPOSED, p - source, size - p)
-
-
-def test_a_token_over_and_over_is_filled_up_rightly():
-    """One token is there to propose at first, and the rest of the proposal repeats it."""
-    left = [min(PROPOSED, 12 - p) for p in range(12)]
-    assert filled([], [7] * 12) == ([0, 0, *[PROPOSED] * 10], [0, 0, *left[2:]])
 
 
 @each_row(("changes", "culprit"), faults("look-up"))

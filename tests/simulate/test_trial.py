@@ -17,16 +17,9 @@ SHORT = Lengths(prompt_tokens=120, output_tokens=40, output_spread=0.3)
 
 
 def trial(lengths=SHORT, *, tpot=0.015, **fields):
-    study = {"num_requests": 200} | {
-        n: fields.pop(n) for n in ("seed", "num_requests") if n in fields
-    }
-    made = Study(
-        deployment=DEPLOYMENT,
-        acceptance=Acceptance(acceptance_rate=0.7),
-        max_draft_length=3,
-        lengths=lengths,
-        **study,
-    )
+    how = {"num_requests": fields.pop("num_requests", 200), "seed": fields.pop("seed", 0)}
+    how |= {"acceptance": Acceptance(acceptance_rate=0.7), "max_draft_length": 3}
+    made = Study(deployment=DEPLOYMENT, lengths=lengths, **how)
     targets = fields.pop("targets", Targets(tpot=tpot, ttft=0.25))
     return Trial(study=made, targets=targets, **({"replications": 2} | fields))
 

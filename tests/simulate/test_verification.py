@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from constant_steps import requests_of, tpot_of
 from engine_rules import verified_drafts
 
 from specmodel import Acceptance, deploy
-from specmodel.simulate import Arrivals, Lengths, Requests, Service, Study
+from specmodel.simulate import Arrivals, Lengths, Service, Study
 from specmodel.simulate.drafting import verifying
 from specmodel.simulate.state import Limits
 from specmodel.simulate.tables import TabulatedTimes
@@ -36,9 +37,7 @@ def jumping_times():
 def test_each_step_verifies_as_many_tokens_as_the_rule_on_all_of_them(compiled):
     generator, times = np.random.default_rng(4), jumping_times()
     prompts, outputs = (generator.integers(low, 60, 200) for low in (1, 2))
-    requests = Requests(
-        arrival_time=np.zeros(200), prompt_tokens=prompts, output_tokens=outputs, users=MOST
-    )
+    requests = requests_of(prompts, outputs, users=MOST)
     drafts = verifying(times, RATES, LONGEST, 50.0)
     limits = Limits(blocks=10_000, max_running=MOST, token_budget=4000)
     service = Service(times=times, limits=limits, drafts=drafts, acceptance=RATES)
@@ -76,9 +75,9 @@ def test_it_gains_where_every_fixed_length_of_the_block_loses():
         for users, names in ((64, ("none", adaptive)), (256, ("none", "fixed:5", adaptive)))
         for name in names
     }
-    assert runs[64, adaptive].mean_tpot < runs[64, "none"].mean_tpot
+    assert tpot_of(runs[64, adaptive]) < tpot_of(runs[64, "none"])
     plain, fixed, own = (runs[256, name] for name in ("none", "fixed:5", adaptive))
     assert fixed.throughput < 0.85 * plain.throughput < plain.throughput < own.throughput
-    assert plain.mean_tpot == pytest.approx(33.8e-3, rel=0.05)
-    assert own.mean_tpot == pytest.approx(26.0e-3, rel=0.15)
+    assert tpot_of(plain) == pytest.approx(33.8e-3, rel=0.05)
+    assert tpot_of(own) == pytest.approx(26.0e-3, rel=0.15)
     assert own.tokens_per_step == pytest.approx(2.65, rel=0.06)

@@ -1,4 +1,4 @@
-"""Cascade, the utility-driven policy of [1]_: a baseline, tests of draft lengths, a set phase.
+"""Cascade, the utility-driven policy of [1]_: a baseline, tests of draft lengths, set phases.
 
 References
 ----------
@@ -19,46 +19,46 @@ PHASES = ("baseline", "test", "set")
 BASELINE, TEST, SET = range(3)
 """Phases of the policy, by number."""
 CLIMBS_FROM = {"by utility": 1.0, "up": float("-inf"), "down": float("inf")}
-"""Least utility of the first trial with which the climb goes up, by direction [-]."""
+"""Least utility of the first trial for which the climb goes up, by `first_direction` [-]."""
 NEVER = -1.0
-"""Utility of a draft length that was not yet set: below every other."""
+"""Utility of a draft length that was not set yet: below every other utility."""
 
 MOST = 10**9
-"""Largest whole number in the settings [-], so that the product of two fits in 64 bits."""
+"""Largest whole number in the settings; the product of two fits in 64 bits [-]."""
 
 
 Whole = Annotated[int, Meta(ge=1, le=MOST)]
 
 
 class CascadeSettings(Record, frozen=True, kw_only=True):
-    """Every number of the policy; "paper" marks those that the paper states, "ours" the others.
+    """Every number of the policy; "paper" marks numbers of the paper, "ours" the others.
 
     Parameters
     ----------
     first_draft_length, max_draft_length, climb_step
-        Draft length of the very first trial; longest that is tried, the longest that the paper
+        Draft length of the very first trial; longest draft to try, the longest that the paper
         shows; step of the hill climb; all ours [token].
     first_direction
-        Where the climb goes after the first trial: up if the utility is at least 1, else down
-        ("by utility"), or always "up" or "down"; ours.
+        Direction of the climb after the first trial: "by utility", which is up if the utility is at
+        least 1 or else down, or always "up" or "down"; ours.
     baseline_iterations, baseline_interval
-        Iterations without speculation that give the baseline, ours for "the first few", and after
-        which it is measured again, at the end of a set phase, ours for "about every 100". A set
-        phase without speculation gives a baseline for free [-].
+        Iterations without speculation that measure the baseline, ours for "the first few"; and
+        iterations after which the baseline is measured again, at the end of a set phase, ours for
+        "about every 100". A set phase without speculation measures the baseline for free [-].
     trial_iterations, max_trials, set_iterations
         Iterations of a trial, most trials of a test, iterations of a set phase; paper [-].
     tolerance
-        Consecutive utilities that differ by at most this share end the test; paper [-].
+        Largest relative difference of two consecutive utilities that ends the test; paper [-].
     backoff_factor
-        Factor on the length of set phases each time that one without speculation is entered,
+        Factor on the length of set phases, each time that a set phase without speculation begins,
         until a non-zero draft length is chosen; 1 switches back-off off. Paper; its reset is ours
         [-].
     plain_competes
-        Whether no speculation, which has utility 1, wins against trials that are all below 1. If
-        not, the best trial is set, unless the climb arrived at no speculation. Ours.
+        Whether no speculation, which has utility 1, wins if all trials are below 1. If not, the
+        best trial is set, unless the climb arrived at no speculation. Ours.
     climb, early_exit
-        Whether draft lengths are climbed, or else a test tries all from 1 to the longest; whether a
-        test ends early, at a tolerance met or a maximum passed; paper.
+        Whether a test climbs, or else tries all draft lengths from 1 to the longest; whether a test
+        ends early, if two utilities are within the tolerance or a maximum was passed; paper.
     """
 
     first_draft_length: Whole = 2
@@ -84,9 +84,9 @@ class CascadeSettings(Record, frozen=True, kw_only=True):
 
 
 def cascade(s: "Cascade", emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
-    """Take in an iteration; at the end of a phase or trial, begin the next one.
+    """Update the policy after an iteration; at the end of a phase or trial, begin the next one.
 
-    A test climbs from the best draft length known; a set phase holds what the test found.
+    A test climbs from the best known draft length. A set phase uses the result of the test.
     """
     s.tokens += emitted_tokens
     s.seconds += step_time
@@ -97,7 +97,7 @@ def cascade(s: "Cascade", emitted_tokens: int, step_time: float, drafted_tokens:
     if s.phase_number == TEST:
         end_trial(s)
         return
-    if s.draft_length == 0:  # a baseline, or a set phase that is one for free
+    if s.draft_length == 0:  # a baseline, or a set phase without speculation
         s.plain_time = s.seconds / s.iterations
         s.since_baseline = 0
     else:
@@ -121,7 +121,7 @@ def begin(s: "Cascade", phase: int, draft_length: int, iterations: int) -> None:
 
 
 def measured_utility(s: "Cascade") -> float:
-    r"""Return the utility of what ends: tokens per iteration over relative iteration time [-].
+    r"""Return the utility of the phase or trial: tokens per iteration over its relative time [-].
 
     .. math:: U = \mathrm{ETR} \cdot t_\mathrm{plain} / t_\mathrm{iteration}
     """
@@ -129,7 +129,7 @@ def measured_utility(s: "Cascade") -> float:
 
 
 def end_trial(s: "Cascade") -> None:
-    """Measure the draft length tried; try another, or hold the best, or none for longer."""
+    """Measure the trial; begin another trial or a set phase, longer if without speculation."""
     previous = s.utility
     s.utility = measured_utility(s)
     s.trials += 1
@@ -164,7 +164,7 @@ def next_trial(s: "Cascade", previous: float, rose: bool) -> int:
         if is_similar or (s.trials > 2 and not rose):
             return -1
     if s.trials > 1:
-        s.goes_up = s.goes_up == rose  # on in the same direction, or round
+        s.goes_up = s.goes_up == rose  # continue in the same direction, or turn round
     else:
         s.goes_up = tried + step <= longest and (tried == 1 or s.utility >= s.climbs_from)
     if s.goes_up:
@@ -206,7 +206,7 @@ class Cascade(LearningPolicy):
         # the test: its best, lowest and highest draft length, and the utility of its last trial
         self.trials = self.best = self.lowest = self.highest = 0
         self.utility, self.best_utility, self.goes_up = float("nan"), NEVER, False
-        # from test to test: where the next one starts, and how long sets are
+        # from test to test: the start of the next test, and the length of set phases
         self.start, self.start_utility = self.settings.first_draft_length, NEVER
         self.set_iterations = self.settings.set_iterations
         begin(self, BASELINE, 0, self.settings.baseline_iterations)
@@ -215,7 +215,7 @@ class Cascade(LearningPolicy):
     def by_settings(cls, step_time: list[float], **settings: Any) -> Self:
         """Return a policy with these settings and drafts no longer than `step_time` covers.
 
-        A longer ``max_draft_length`` is refused if it was given, and cut if it is the default.
+        A longer ``max_draft_length`` is refused if it is given, and cut if it is the default.
         """
         longest = len(step_time) - 1
         asked = settings.get("max_draft_length", min(CascadeSettings().max_draft_length, longest))
@@ -228,10 +228,10 @@ class Cascade(LearningPolicy):
 
     @classmethod
     def settings_taken(cls) -> set[str]:
-        """Return the settings that its name may have."""
+        """Return the names of the settings that the user may add to the policy's name."""
         return {*field_names(CascadeSettings)}
 
     @property
     def phase(self) -> str:
-        """What the next step is part of: baseline, test or set."""
+        """Phase of the next step: baseline, test or set."""
         return PHASES[self.phase_number]

@@ -10,19 +10,19 @@ from specmodel.simulate.policies.policy import LearningPolicy, is_number
 from specmodel.simulate.tables import Tables, at_context
 
 PAIR = 256
-"""A step in the window is one number: drafted tokens times this, and those accepted."""
+"""Factor of drafted tokens in the number that stores a step: drafted x `PAIR` + accepted [-]."""
 MOST_STEPS = 10**6
 """Longest window [-]."""
 
 
 def goodput(s: Goodput, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
-    """Take in emitted and drafted tokens [token]; the time of a step does not matter [s]."""
+    """Update the policy after a step of emitted and drafted tokens [token]; ignore its time."""
     if drafted_tokens == 0 or take_in(s, drafted_tokens, emitted_tokens - 1) or s.idle > 0:
         next_length(s)
 
 
 def goodput_request(s: Goodput, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
-    """Take in one request of a server's step, if it drafted anything."""
+    """Update the policy after one request of a server's step, if it drafted anything."""
     if drafted_tokens > 0:
         take_in(s, drafted_tokens, emitted_tokens - 1)
 
@@ -37,7 +37,7 @@ def goodput_step(
 
 
 def take_in(s: Goodput, drafted: int, accepted: int) -> bool:
-    """Count a request's step that drafted something; return whether that changes what is known."""
+    """Count a step that drafted something; return whether the counts change."""
     pair = drafted * PAIR + accepted
     leaves = s.steps[s.oldest]
     s.steps[s.oldest] = pair
@@ -52,7 +52,7 @@ def take_in(s: Goodput, drafted: int, accepted: int) -> bool:
 
 
 def count(s: Goodput, pair: int, sign: int) -> None:
-    """Add a step to tries and hits by position, or take it away."""
+    """Add a step to tries and hits by position, or remove it if `sign` is -1."""
     drafted, accepted = pair // PAIR, pair % PAIR
     for i in range(min(drafted, accepted + 1)):
         s.tries[i] += sign
@@ -61,7 +61,7 @@ def count(s: Goodput, pair: int, sign: int) -> None:
 
 
 def next_length(s: Goodput) -> None:
-    """Choose the draft length of the next step; a probe goes on until something was drafted."""
+    """Choose the draft length of the next step; a probe continues until something is drafted."""
     if s.draft_length == 0:
         s.idle += 1
     elif not s.has_drafted:
@@ -90,21 +90,21 @@ def best_length(s: Goodput) -> int:
 class Goodput(LearningPolicy):
     """Choose the draft length with the most expected tokens per second.
 
-    Goodput-driven schedulers work this way. Acceptance is kept by position of the draft, over a
-    window of the last steps that drafted anything: how many of them came to a position, and how
-    many of these had it accepted. The rate of a position also counts one step with the rate of the
-    position before it, so that positions never reached are as likely as the last that was. A step
-    without a proposal says nothing about acceptance. Times come from a profile of the deployment.
+    Goodput-driven schedulers work this way. The policy counts, over a window of the last steps that
+    drafted anything, how many steps reached each position of the draft, and how many accepted it.
+    The rate of a position also counts one step with the rate of the position before. A position
+    that was never reached then has the rate of the last position reached. A step without a proposal
+    does not count. Times are read from a profile of the deployment.
 
     Parameters
     ----------
     step_time
         Time of a step at draft length 0, 1, ... [s].
     first_acceptance_rate
-        Estimate before anything was seen [-].
+        Estimate of acceptance before the first step [-].
     window, probe_interval
-        Steps that acceptance is counted over; and steps without speculation after which one token
-        is drafted, to learn again [-].
+        Number of steps in the window, and steps without speculation after which one token is
+        drafted, to learn again [-].
     """
 
     name = "goodput"
@@ -133,7 +133,7 @@ class Goodput(LearningPolicy):
         steps = check("goodput window", window, minimum=1, maximum=MOST_STEPS, whole=True)
         idle = check("goodput probe_interval", probe_interval, minimum=1, maximum=1e9, whole=True)
         self.window, self.probe_interval = int(steps), int(idle)
-        self.steps, self.oldest = [0] * self.window, 0  # of the window, and where the oldest is
+        self.steps, self.oldest = [0] * self.window, 0  # of the window, and index of the oldest
         self.tries, self.hits = [0] * len(times), [0] * len(times)  # by position
         self.idle, self.has_drafted = 0, False  # steps without a draft; since the last choice
         self.draft_length = best_length(self)

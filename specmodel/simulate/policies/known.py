@@ -1,4 +1,4 @@
-"""The policies of the package that learn, by name: those of the modules of this folder."""
+"""Find the policies of this package that learn, in the modules of this folder."""
 
 from importlib import import_module
 from pkgutil import iter_modules
@@ -13,4 +13,4 @@ KNOWN: dict[str, type[LearningPolicy]] = {
     for kind in vars(import_module(f"{policies.__name__}.{module.name}")).values()
     if isinstance(kind, type) and issubclass(kind, LearningPolicy) and "name" in vars(kind)
 }
-"""Their classes."""
+"""Classes of the policies, by name."""

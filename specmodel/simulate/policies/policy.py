@@ -1,4 +1,4 @@
-"""Define policies: objects that propose a length and observe steps; and vLLM's schedules."""
+"""Define policies: objects that propose a draft length and observe steps; vLLM's schedules."""
 
 import inspect
 import numbers
@@ -9,18 +9,19 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 from specmodel.core.prediction.by_batch import scheduled_draft_lengths as scheduled_draft_lengths
 
 GIVEN = ("step_time", "max_draft_length", "draft_lengths", "generator")
-"""Arguments that a policy is given if it takes them: step times by draft length, the longest draft,
-all draft lengths, and a random generator of its own."""
+"""Arguments that a policy receives if its class or function has them.
+
+They are step times by draft length, the longest draft, all draft lengths, and a random generator.
+"""
 STATES = ("request", "server")
-"""Who may keep the state of a policy that learns."""
+"""Values of `policy_state`, which decides who keeps the state of a policy that learns."""
 
 
 class Policy(Protocol):
     """A draft-length policy: it proposes before each step, and observes after it.
 
-    It may also have `phase`, a word for people (steps in the phase "test" are counted); `utility`,
-    the last one that it measured; and `observe_step`, which receives a `Step` and replaces
-    `observe`.
+    It may also have `phase`, a text to show (steps in the phase "test" are counted); `utility`, the
+    last measured utility; and `observe_step`, which receives a `Step` and replaces `observe`.
     """
 
     def propose(self) -> int:
@@ -56,36 +57,38 @@ class Step(NamedTuple):
 
 
 def learn_nothing(policy: Any, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
-    """Take in a step, and change nothing."""
+    """Ignore a step."""
 
 
 def end_no_step(
     policy: Any, tables: Any, decoding: int, accepted_tokens: int, context: float
 ) -> None:
-    """Do nothing at the end of a step of a batch: what learns, learned from its requests."""
+    """Do nothing at the end of a step of a batch; the policy learned from its requests."""
 
 
 class LearningPolicy:
-    """A policy of the package: its state are its attributes that are numbers or lists of them.
+    """A policy of this package; its state is the attributes that are numbers or lists of numbers.
 
-    `rule` changes the state after a step, from what was emitted [token], the time [s], and how many
-    tokens were drafted [token]. It is written once: Python calls it with the policy, numba with a
-    record of the same attributes, which from some thousand requests on is the way. Where requests
-    of a server share the state, `shared_rule` takes in each request of a step, as `rule` does if
-    there is none, and `step_rule` the step: times to look up, requests that decode, tokens accepted
-    of them all, and their mean context. `draft_length`
-    stays within the `max_draft_length` that `__init__` may take, which nothing checks. A class of
-    `known.KNOWN` goes by its `name`; a class method `by_settings` makes it from settings, if it
-    does not take them itself.
+    `rule` changes the state after a step, from emitted tokens [token], the time of the step [s],
+    and drafted tokens [token]. It is written once: Python calls it with the policy, and numba with
+    a record of the same attributes, for replays of some thousand requests or more.
+
+    If the requests of a server share the state, `shared_rule`, or else `rule`, is called for each
+    request of a step. `step_rule` is then called for the step, with tables of times, the number of
+    requests that decode, their accepted tokens, and their mean context.
+
+    `draft_length` must stay within the `max_draft_length` of `__init__`, which is not checked. The
+    user selects a class in `known.KNOWN` by its `name`. A class method `by_settings` makes a policy
+    from settings, if `__init__` does not accept them.
     """
 
     name: ClassVar[str]
     words: ClassVar[str]
-    """What it does, for people."""
+    """Description to show."""
     policy_state: ClassVar[str] = "request"
-    """Who keeps its state, as its source has it."""
+    """Who keeps its state by default, as in its source."""
     notes: ClassVar[tuple[str, ...]] = ()
-    """What is assumed of it in a replay that its name does not say."""
+    """Assumptions about the policy in a replay."""
     rule: ClassVar[Callable[..., None]] = staticmethod(learn_nothing)
     shared_rule: ClassVar[Callable[..., None] | None] = None
     step_rule: ClassVar[Callable[..., None]] = staticmethod(end_no_step)
@@ -99,11 +102,11 @@ class LearningPolicy:
 
     @classmethod
     def settings_taken(cls) -> set[str]:
-        """Return the settings that its name may have."""
+        """Return the names of the settings that the user may add to the policy's name."""
         return arguments_of(cls) - {*GIVEN}
 
     def of_server(self, max_batch_size: int) -> tuple[list[Self], list[int]]:
-        """Return the states of a server, and which one decides at each batch size from 0 [-]."""
+        """Return the states of a server, and the index of the state at each batch size from 0."""
         return [self], [0]
 
     def fresh(self) -> Self:
@@ -123,18 +126,18 @@ class LearningPolicy:
     ) -> None:
         """Observe the tokens that a step emitted [token], and its time [s].
 
-        Drafted tokens are given if they are fewer than requested [token].
+        `drafted_tokens` is needed if they are fewer than requested [token].
         """
         drafted = self.draft_length if drafted_tokens is None else drafted_tokens
         type(self).rule(self, emitted_tokens, step_time, drafted)
 
     def observe_step(self, step: Step) -> None:
-        """Take in a step."""
+        """Observe a step."""
         self.observe(step.emitted_tokens, step.step_time, step.drafted_tokens)
 
 
 def arguments_of(function: Any) -> set[str]:
-    """Return the arguments that a class or function takes by name, if it tells."""
+    """Return the names of the arguments of a class or function, empty if they are unknown."""
     try:
         return set(inspect.signature(function).parameters)
     except (TypeError, ValueError):
@@ -142,5 +145,5 @@ def arguments_of(function: Any) -> set[str]:
 
 
 def is_number(value: object) -> bool:
-    """Return whether `value` is a single number, NaN among them, and no truth value."""
+    """Return whether `value` is a single number; NaN is a number, and a bool is not."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)

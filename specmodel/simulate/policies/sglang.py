@@ -1,8 +1,8 @@
-"""SGLang's adaptive draft length, as its release 0.5.23 runs it: slots by batch size.
+"""SGLang's adaptive draft length in release 0.5.23: slots by batch size.
 
-A server has one state for each slot, which requests share. A slot has candidates of a draft length
-and a moving average of the tokens accepted; every few batches it goes to a lower candidate, or else
-to a higher one, where the average passes a threshold between them.
+A server has one state for each slot, which its requests share. A slot has candidates for the draft
+length, and a moving average of accepted tokens. Every few batches, it changes to a lower candidate,
+or else to a higher one, if the average passes a threshold between them.
 """
 
 import math
@@ -39,7 +39,7 @@ DEFAULT: dict[str, Any] = {
     "32": {"candidate_steps": [0, 1], "down_hysteresis": 0.0},
     "64": {"candidate_steps": [0], "down_hysteresis": 0.0},
 }
-"""Slots of a server that is given no file."""
+"""Default slots of a server."""
 METHODS = ("eagle", "eagle3", "mtp")
 """Drafters whose lengths SGLang adapts: EAGLE, EAGLE3 and NEXTN."""
 
@@ -50,8 +50,8 @@ def read_slots(config: str | Path | Mapping[str, Any] | None = None) -> dict[int
     Parameters
     ----------
     config
-        What its option for the file of slots takes: a JSON file or its content; None for its
-        defaults. Keys that are no batch sizes are settings of all slots.
+        The value of SGLang's option for the file of slots: a JSON file or its content; None for the
+        defaults. Keys that are not batch sizes are settings of all slots.
     """
     table = DEFAULT if config is None else config
     if isinstance(table, str | Path):
@@ -74,7 +74,7 @@ def read_slots(config: str | Path | Mapping[str, Any] | None = None) -> dict[int
 
 
 def first_steps(slots: Mapping[int, Slot], num_steps: int | None = None) -> int:
-    """Return the draft length that a server begins with: as told, or the middle one of all."""
+    """Return the first draft length of a server: as given, or the middle candidate [token]."""
     union: list[int] = sorted({k for slot in slots.values() for k in slot.candidate_steps})
     if num_steps is None:
         return union[len(union) // 2]
@@ -85,24 +85,24 @@ def first_steps(slots: Mapping[int, Slot], num_steps: int | None = None) -> int:
 
 
 def slot_of(sizes: Sequence[int], batch_size: int) -> int:
-    """Return the number of the slot of a batch: the largest size at or below, or else the first."""
+    """Return the index of a batch's slot: the largest size at or below it, or else the first."""
     return max(bisect_right(sizes, batch_size) - 1, 0)
 
 
 def sglang(s: "AdaptiveSteps", emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
-    """Take in what a step emitted [token]; its time [s] does not matter to the rule."""
+    """Update the policy after a step of emitted tokens [token]; ignore its time."""
     adapt(s, emitted_tokens - 1.0)
 
 
 def sglang_step(
     s: "AdaptiveSteps", tables: Any, decoding: int, accepted_tokens: int, context: float
 ) -> None:
-    """Take in a batch by the mean of its accepted tokens."""
+    """Update the policy after a batch, by the mean of its accepted tokens."""
     adapt(s, accepted_tokens / decoding)
 
 
 def adapt(s: "AdaptiveSteps", accepted_tokens: float) -> None:
-    """Take in the mean of the tokens accepted in a batch [token]."""
+    """Update the average and the draft length by the mean accepted tokens of a batch [token]."""
     if s.draft_length > 0:
         s.average = (1 - s.slot.ema_alpha) * s.average + s.slot.ema_alpha * accepted_tokens
     s.batches += 1
@@ -113,9 +113,9 @@ def adapt(s: "AdaptiveSteps", accepted_tokens: float) -> None:
 
 
 def next_candidate(s: "AdaptiveSteps") -> int:
-    """Return the number of the candidate to go on with: lower ones are tried first."""
+    """Return the index of the next candidate: lower candidates are tried first."""
     at, last = s.at, s.num_candidates - 1
-    if s.draft_length == 0:  # nothing was observed: the next one up is tried
+    if s.draft_length == 0:  # nothing was observed: try the next higher candidate
         at = min(at + 1, last)
         if s.candidates[at] > 0 and s.average < 0:
             s.average = s.candidates[at] - 1.0
@@ -135,20 +135,20 @@ def next_candidate(s: "AdaptiveSteps") -> int:
 
 
 class AdaptiveSteps(LearningPolicy):
-    """Adapt the draft length as a slot of SGLang does, that of batch size 1 unless told.
+    """Adapt the draft length as a slot of SGLang does, by default the slot of batch size 1.
 
     Parameters
     ----------
     max_draft_length
-        Longest draft; candidates of the default slots that are longer are left out [token].
+        Longest draft; longer candidates of the default slots are left out [token].
     config, num_steps
-        What `read_slots` takes; and the draft length that the server was started with, by default
+        The argument of `read_slots`; and the draft length at the start of the server, by default
         the middle of the candidates of all slots [token].
     batch_size
-        Whose slot it is: the largest key at or below [request].
+        Batch size of the slot, which is the one with the largest key at or below it [request].
     settings
-        ema_alpha, update_interval, warmup_batches, up_hysteresis, down_hysteresis and ceiling_coeff
-        in place of those of all slots [-].
+        ema_alpha, update_interval, warmup_batches, up_hysteresis, down_hysteresis and
+        ceiling_coeff, which replace those of all slots [-].
     """
 
     name = "sglang"
@@ -185,11 +185,11 @@ class AdaptiveSteps(LearningPolicy):
         self._of_slot = partial(AdaptiveSteps, max_draft_length, **alike)
 
     def of_server(self, max_batch_size: int) -> tuple[list["AdaptiveSteps"], list[int]]:
-        """Return the states of all slots, and whose each batch size is."""
+        """Return the states of all slots, and the index of the state at each batch size from 0."""
         by_batch = [slot_of(self._sizes, size) for size in range(max_batch_size + 1)]
         return [self._of_slot(batch_size=size) for size in self._sizes], by_batch
 
     @classmethod
     def settings_taken(cls) -> set[str]:
-        """Return the settings that its name may have."""
+        """Return the names of the settings that the user may add to the policy's name."""
         return {"config", "num_steps", *field_names(Slot)} - {"candidate_steps"}

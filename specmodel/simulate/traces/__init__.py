@@ -1,4 +1,4 @@
-"""Acceptance traces: the record, files, n-gram look-up in token ids, synthetic processes."""
+"""Acceptance traces: the record, files, n-gram look-up in token ids, and synthetic processes."""
 
 from typing import TYPE_CHECKING
 

@@ -1,13 +1,13 @@
-"""Copy runs: the process that acceptance traces of a look-up are drawn from.
+"""Copy runs: the process from which acceptance traces of a look-up drafter are drawn.
 
-An output is gaps and runs. In a gap the look-up finds nothing, or sometimes something wrong; at
-each of its positions a run may start. In a run the output copies an earlier text, of which the
-look-up knows the rest: with j tokens of the run to come, j are accepted, and one position later
-j - 1. A run may be of a short or a long kind, each with a chance of its own to stop after a token.
-Behind its last token the look-up mostly goes on with the copied text, which is then wrong.
+An output consists of gaps and runs. In a gap, the look-up finds nothing, or sometimes a wrong
+proposal; a run may start at each position. In a run, the output copies an earlier text, which the
+look-up proposes. If j tokens of the run are left, j tokens are accepted, and j - 1 at the next
+position. A run is short or long; each kind has its own probability to stop after a token. After the
+last token of a run, the look-up usually continues with the copied text, which is then wrong.
 
-Requests differ in how often runs start, by a gamma law, and in the share of short runs, by a beta
-law. `calibration/copy_runs.py` fits the processes that ship to the figures of measured traces.
+Requests differ in the frequency of runs, by a gamma law, and in the share of short runs, by a beta
+law. `calibration/copy_runs.py` fits the processes of this package to figures of measured traces.
 """
 
 import math
@@ -26,9 +26,9 @@ from specmodel.simulate.traces.statistics import TraceStatistics
 CYCLES = 16
 """Gaps and runs of each request that are drawn at once [-]."""
 STRATUM = 16
-"""Draws of which one is kept for each request, one from each part of the sorted ones [-]."""
+"""Draws for each request; one of them is kept, from each part of all sorted draws [-]."""
 LEVELS = 1 << 16
-"""Resolution of the chance that a position of a gap has a proposal [-]."""
+"""Resolution of the probability that a position of a gap has a proposal [-]."""
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Positive = Annotated[float, Meta(ge=LEAST, le=1e6)]
@@ -41,15 +41,16 @@ class CopyRuns(Record, frozen=True, kw_only=True):
     Parameters
     ----------
     start_chance, start_shape
-        Mean chance that a run starts at a position of a gap, and the shape of its gamma law over
-        requests: the smaller, the more requests differ [-].
+        Mean probability that a run starts at a position of a gap, and the shape of its gamma law
+        over requests; with a smaller shape, requests differ more [-].
     short_share, share_concentration
-        Mean share of runs that are short, and the concentration of its beta law over requests:
-        the smaller, the more requests differ [-].
+        Mean share of short runs, and the concentration of its beta law over requests; with a
+        smaller concentration, requests differ more [-].
     short_stop, long_stop
-        Chance that a run stops after a token, of short and of long runs [-].
+        Probability that a run stops after a token, for short and for long runs [-].
     wrong_in_gaps, wrong_at_end
-        Chance of a wrong proposal at a position of a gap, and behind the last token of a run [-].
+        Probability of a wrong proposal at a position of a gap, and after the last token of a run
+        [-].
     """
 
     start_chance: Portion
@@ -63,17 +64,17 @@ class CopyRuns(Record, frozen=True, kw_only=True):
 
 
 class CopyProcess(Record, frozen=True, kw_only=True):
-    """Random process of a look-up that traces are drawn from: gaps and copied runs.
+    """Random process of the traces of a look-up drafter: gaps and copied runs.
 
     Parameters
     ----------
     schema_version, name, source
-        Version of this schema, 1; name for people; where the figures come from.
+        Version of this schema, 1; name to show; source of the figures.
     max_draft_length
-        Longest proposal, which is also the length of each [token].
+        Longest proposal, which is also the length of each proposal [token].
     runs, measured
-        The numbers of the process; figures of the measured traces that it was fitted to, without
-        requests that repeat themselves until they are cut off.
+        The numbers of the process; figures of the measured traces used in the fit, without requests
+        that repeat themselves until they are cut off.
     """
 
     schema_version: Literal[1] = 1
@@ -95,7 +96,7 @@ class CopyProcess(Record, frozen=True, kw_only=True):
         wrong = generator.random(len(starts)) < self.runs.wrong_at_end
         found[behind[is_inside]] = wrong[is_inside]
         kept = np.minimum(lengths, ends - starts)
-        # copied tokens of all runs in a row: where they are, and what is left of the run from there
+        # copied tokens of all runs in a row: their positions, and the tokens left of the run
         skipped = starts - (np.cumsum(kept) - kept)
         where = np.repeat(skipped.astype(np.int32), kept)
         where += np.arange(len(where), dtype=np.int32)
@@ -127,7 +128,7 @@ def _runs(
         gaps = generator.standard_exponential(shape) / start_rates[live, None]
         is_short = generator.random(shape) < short[live, None]
         lengths = 1 + generator.standard_exponential(shape) / stop_rates[is_short.astype(int)]
-        # nothing is longer than the longest output, so that sums stay whole numbers
+        # no gap or run is longer than the longest output, so sums do not overflow
         empty, copied = (np.minimum(part, 1e9).astype(np.int64) for part in (gaps, lengths))
         behind = at[live, None] + np.cumsum(empty + copied + 1, axis=1)
         starts = behind - copied - 1
@@ -141,10 +142,10 @@ def _runs(
 
 
 def _strata(draws: FloatArray, generator: np.random.Generator) -> FloatArray:
-    """Return one draw a row of independent ones, so that all parts of their law are there.
+    """Return one draw for each row of independent draws, by stratified sampling.
 
-    The sorted draws are cut into as many parts as there are rows; one of each part is kept, and the
-    rows are shuffled: each number has the law of the draws, but means over rows vary less.
+    The sorted draws are cut into as many parts as there are rows. One draw of each part is kept,
+    and the rows are shuffled. Each result has the law of the draws, but means over rows vary less.
     """
     parts = np.sort(draws, axis=None).reshape(draws.shape)
     kept = generator.integers(0, draws.shape[1], len(draws))

@@ -1,9 +1,9 @@
-"""Traces as files: JSON lines, and tables in CSV or Parquet, which are read alone.
+"""Read and write traces as JSON lines; read traces as tables in CSV or Parquet.
 
-The first JSON line is the header: schema, its version, the longest draft recorded, the number of
-requests and metadata. Each further line is a request. A table has a row for each position. Where
-JSON lines have no header, and in tables, the longest draft is the largest count; where no proposals
-are told either, each is of that length.
+The first JSON line is the header: schema, version, longest recorded draft, number of requests, and
+metadata. Each further line is a request. A table has a row for each position. In tables, and in
+JSON lines without a header, the longest draft is the largest count. If such a file has no
+proposals, each proposal is assumed to have that length.
 """
 
 import itertools
@@ -33,22 +33,22 @@ SCHEMA: Literal["specmodel-trace"] = "specmodel-trace"
 WRITTEN = ".jsonl"
 SUFFIXES = (WRITTEN, ".csv", ".parquet")
 AT = re.compile(r"accepted_tokens_at_([1-9]\d{0,2})")
-"""Columns with what is accepted of drafts of one length, if it depends on the length."""
+"""Names of columns with accepted tokens of drafts of one length, if they depend on the length."""
 PROPOSED, ACCEPTED = COLUMNS
 TAKEN = "proposals taken"
-"""Metadata that says which proposals a file without them is read with."""
+"""Key of the metadata with the proposals that are assumed if a file has none."""
 REQUEST = "request"
-"""Column of a table that tells requests apart."""
+"""Column of a table that identifies requests."""
 PROMPT = "prompt_tokens"
 """Column with the length of a request's prompt, if it is known."""
 
 MAX_POSITIONS = 10**8
-"""Most output positions of a trace in a file, which takes up to 2 GB to write or read [token]."""
+"""Most output positions of a trace in a file, which need up to 2 GB of memory [token]."""
 MAX_LINE = 10**8
-"""Longest line of JSON, which takes up to 1 GB to read [B]."""
+"""Longest line of JSON, which needs up to 1 GB of memory [B]."""
 
 Rows = Iterator[tuple[str, Any]]
-"""Pairs of a place in a file, as errors name it, and the value that is there."""
+"""Pairs of a place in a file, as errors name it, and the value at this place."""
 
 
 class Header(Record, frozen=True, kw_only=True):
@@ -62,14 +62,15 @@ class Header(Record, frozen=True, kw_only=True):
 
 
 def read_trace(path: str | Path) -> Trace:
-    """Return the trace of a file; a line or request at fault is named, never skipped.
+    """Return the trace of a file; errors name the line or request, and none is skipped.
 
     Parameters
     ----------
     path
         A .jsonl file as `write_trace` writes it; JSON lines without the header, each a request or
-        the list of its accepted_tokens; or a .csv or .parquet file with a row for each position:
-        accepted_tokens, and proposed_tokens, request and its prompt_tokens where they are known.
+        the list of its accepted_tokens; or a .csv or .parquet file with a row for each position.
+        The columns of a table are accepted_tokens and, if known, proposed_tokens, request and the
+        request's prompt_tokens.
     """
     suffix, name = Path(path).suffix, f"trace {path}"
     if suffix not in SUFFIXES:
@@ -86,7 +87,7 @@ def read_trace(path: str | Path) -> Trace:
     columns, more, positions = [PROPOSED, ACCEPTED], [PROMPT], 0
     for where, row in rows:
         row = {ACCEPTED: row} if header is None and isinstance(row, list) else row
-        if not requests and isinstance(row, dict):  # what the first request has, all have
+        if not requests and isinstance(row, dict):  # all requests have the keys of the first
             columns = columns[header is None and PROPOSED not in row :]
             columns += _columns_at(row, longest, where)
             more = [name for name in more if name in row]
@@ -126,7 +127,7 @@ def _length_of(column: str) -> int:
 
 
 def _columns_at(names: Collection[str], longest: int, where: str) -> list[str]:
-    """Return the columns ``accepted_tokens_at_K``; refuse a K that is not below `longest`."""
+    """Return the columns ``accepted_tokens_at_K``; refuse those with K of `longest` or more."""
     columns = [name for name in names if _length_of(name)]
     for name in columns:
         if _length_of(name) >= longest:
@@ -143,12 +144,12 @@ def check_positions(positions: int, argument: str) -> None:
 
 
 def write_trace(trace: Trace, path: str | Path) -> None:
-    """Write a trace as a whole or not at all.
+    """Write a trace to a file, as a whole or not at all.
 
     Parameters
     ----------
     trace, path
-        The trace, and a .jsonl file; one that exists is replaced.
+        The trace, and a .jsonl file; an existing file is replaced.
     """
     header = {
         "schema": SCHEMA,
@@ -172,13 +173,13 @@ def write_trace(trace: Trace, path: str | Path) -> None:
 
 
 def check_written(path: str | Path) -> None:
-    """Refuse a file that a trace is not written to."""
+    """Refuse the name of a file without the suffix of traces."""
     if Path(path).suffix != WRITTEN:
         raise InputError("output", str(path), f"a {WRITTEN} file")
 
 
 def json_lines(path: str | Path, argument: str) -> Rows:
-    """Yield the values of a file of JSON lines, each after its place as errors name it."""
+    """Yield the place, as errors name it, and the value of each line of a file of JSON lines."""
     blank = None
     check_readable(Path(path), argument, "JSON lines")
     with refusing(path, argument, "a file that can be read"), Path(path).open("rb") as file:
@@ -201,7 +202,7 @@ def json_lines(path: str | Path, argument: str) -> Rows:
 
 
 def need_keys(row: Any, keys: Collection[str], where: str) -> None:
-    """Refuse a line that is no object with these keys."""
+    """Refuse a line that is not an object with these keys."""
     if not isinstance(row, dict):
         raise InputError(where, row, f"an object with {' and '.join(keys)}")
     for key in keys:
@@ -210,7 +211,10 @@ def need_keys(row: Any, keys: Collection[str], where: str) -> None:
 
 
 def _table_rows(path: str | Path, name: str) -> Rows:
-    """Yield the requests of a table with a row for each position; all are one without `request`."""
+    """Yield the requests of a table with a row for each position.
+
+    Without the column `request`, all rows are one request.
+    """
     from specmodel.core.base.tables import need_columns, read_table
 
     table = read_table(path, [REQUEST], name)
@@ -229,7 +233,7 @@ def _table_rows(path: str | Path, name: str) -> Rows:
 
 
 def _header(header: Any, where: str) -> Header:
-    """Return the header of a trace of this version; refuse anything else."""
+    """Return the header of a trace; refuse a line that is not a header of this version."""
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
         expected = f'a header with "schema": "{SCHEMA}", or requests with {ACCEPTED}'
         raise InputError(where, header, expected)

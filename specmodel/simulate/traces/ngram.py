@@ -1,7 +1,7 @@
-"""Exact traces of a prompt-lookup drafter from token ids or texts: no model, no GPU.
+"""Compute exact traces of a prompt-lookup drafter from token ids, without a model or a GPU.
 
-With greedy decoding the output is the same whatever is drafted: what the look-up would propose at
-each position, and how much of it holds, follows from the tokens alone.
+With greedy decoding, the output does not depend on the drafts. The proposal of the look-up at each
+position, and its accepted tokens, therefore follow from the token ids alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,15 +18,15 @@ from specmodel.simulate.traces.files import json_lines, need_keys
 from specmodel.simulate.traces.record import LONGEST_DRAFT, Trace, whole_numbers
 
 MATCHES = ("first", "last")
-"""Which of several earlier occurrences is taken."""
+"""Which of several earlier occurrences the look-up uses."""
 
 ID_KEYS = ("prompt_token_ids", "output_token_ids")
 
 MOST_ID = 2**53
-"""Largest token id, which a float still holds [-]."""
+"""Largest token id, which a float represents exactly [-]."""
 
 TokenIds = NDArray[np.int64]
-"""Token ids of a text in their order."""
+"""Token ids of a text, in order."""
 
 
 def ngram_trace(
@@ -40,29 +40,31 @@ def ngram_trace(
     is_filled: bool = False,
     metadata: Mapping[str, str] | None = None,
 ) -> Trace:
-    """Return what a prompt-lookup drafter would propose at each output position, and what holds.
+    """Return the proposals of a prompt-lookup drafter at each output position, and those accepted.
 
-    The context of a position is the prompt and the output before it. Its last `max_ngram` tokens
-    are looked for earlier in the context, then one token less, and so on down to `min_ngram`; the
-    tokens that follow the first hit are the proposal. The defaults are our own: the benchmark that
-    the n-gram presets were fitted to looks for 7 to 3 tokens, first match, at most 20 proposed.
-    vLLM 0.6.6 takes the first match and fills the proposal (``vllm/spec_decode/ngram_worker.py``:
+    The context of a position is the prompt and the output before it. The look-up searches the
+    context for an earlier occurrence of its last `max_ngram` tokens, then of one token less, and so
+    on down to `min_ngram`. The tokens that follow the first hit are the proposal. The defaults are
+    our own; the benchmark to which the n-gram presets were fitted searches for 7 to 3 tokens, uses
+    the first match, and proposes at most 20 tokens.
+
+    vLLM 0.6.6 uses the first match and fills the proposal (``vllm/spec_decode/ngram_worker.py``:
     `first_match` is where ``matches.max(dim=-1)`` finds the first of the largest, and
-    ``spec_indices.clamp_`` stops at the last token of the context); it looks for `max_ngram` tokens
-    down to 1 unless told otherwise, and leaves `max_ngram` to its user.
+    ``spec_indices.clamp_`` stops at the last token of the context). It searches for `max_ngram`
+    tokens down to 1 by default, and has no default of `max_ngram`.
 
     Parameters
     ----------
     prompts, outputs
         One sequence of token ids for each request; a prompt may be empty, an output may not [-].
     min_ngram, max_ngram, max_proposal
-        Shortest and longest run of last tokens looked for, and the longest proposal; it is shorter
-        where the context ends [token].
+        Smallest and largest number of last tokens to search for, and the longest proposal; a
+        proposal is shorter if the context ends [token].
     match, metadata
-        "first" takes the earliest of several occurrences, "last" the latest; where the tokens come
-        from, to which the options are added.
+        "first" for the earliest of several occurrences, "last" for the latest; metadata of the
+        trace, to which the options are added.
     is_filled
-        Whether the last token of the context stands for those that a shorter proposal lacks.
+        Whether a shorter proposal is filled with the last token of the context.
 
     Examples
     --------
@@ -107,13 +109,13 @@ def ngram_trace(
 
 
 def _sources(ids: list[int], min_ngram: int, max_ngram: int, match: str) -> list[int]:
-    """Return where the proposal of each position starts, -1 for none: behind the longest match."""
+    """Return the start of each position's proposal, after the longest match; -1 for none."""
     sources = [-1] * (len(ids) + 1)
     for n in range(min_ngram, max_ngram + 1):
         seen: dict[tuple[int, ...], int] = {}
         ngrams = zip(*(ids[place:] for place in range(n)), strict=False)
         for start, earlier in enumerate(map(seen.setdefault, ngrams, count())):
-            if earlier < start:  # a longer n-gram, which comes later, takes over from a shorter one
+            if earlier < start:  # a longer n-gram, in a later round, replaces a shorter one
                 sources[start + n] = earlier + n
                 if match == "last":
                     seen[tuple(ids[start : start + n])] = start
@@ -125,7 +127,7 @@ def _sources(ids: list[int], min_ngram: int, max_ngram: int, match: str) -> list
 def _compared(
     ids: list[int], at: int, source: int, max_proposal: int, is_filled: bool
 ) -> tuple[int, int]:
-    """Return the length of a proposal and how much of it is the output's own [token]."""
+    """Return the length of a proposal, and the number of its tokens that are accepted [token]."""
     if source < 0:
         return 0, 0
     proposed = max_proposal if is_filled else min(max_proposal, at - source)
@@ -141,12 +143,12 @@ def _ids(values: Any, name: str) -> TokenIds:
 
 
 def read_tokens(path: str | Path) -> tuple[list[TokenIds], list[TokenIds]]:
-    """Return prompts and outputs of a file of JSON lines, one request a line, none skipped.
+    """Return the prompts and outputs of a file of JSON lines, with a request on each line.
 
     Parameters
     ----------
     path
-        Each line has prompt_token_ids and output_token_ids; other keys are ignored.
+        A file whose lines have prompt_token_ids and output_token_ids; other keys are ignored.
     """
     prompts, outputs = list[TokenIds](), list[TokenIds]()
     for where, row in json_lines(path, "input"):

@@ -1,9 +1,9 @@
-"""Acceptance traces: what a drafter would offer at each output position, and what of it holds.
+"""Define acceptance traces: proposed and accepted tokens at each output position.
 
-With both numbers known at every position, any draft-length policy can be replayed exactly: a step
-at position p with draft length K verifies min(K, proposed[p]) tokens, accepts min(K, accepted[p])
-of them, and emits one more. Where drafts of another length are other drafts, as a drafter that
-writes a block at once makes them, what is accepted is recorded by the length asked for.
+With both numbers at every position, any draft-length policy can be replayed exactly. A step at
+position p with draft length K verifies min(K, proposed[p]) tokens, accepts min(K, accepted[p]) of
+them, and emits one more. A drafter that writes a block at once makes another draft for each length.
+Its accepted tokens are recorded by the requested length.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ from specmodel.core.base.units import check
 LONGEST_DRAFT = 255
 """Longest draft that a trace can record [token]."""
 LONGEST_PROMPT = 10**7
-"""Longest prompt of a trace: ten times the context of any model of today [token]."""
+"""Longest prompt of a trace: ten times the longest context of a present model [token]."""
 
 Counts = NDArray[np.uint8]
-"""Tokens by position."""
+"""Numbers of tokens by position."""
 COLUMNS = ("proposed_tokens", "accepted_tokens")
-"""What is known of each position."""
+"""Columns with the numbers of tokens at each position."""
 
 
 class Trace(Struct, frozen=True, kw_only=True, eq=False):
@@ -34,17 +34,17 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False):
     Parameters
     ----------
     proposed_tokens, accepted_tokens
-        How many tokens the drafter would offer at each output position, with all requests in a row,
-        and how many of them the target would accept [token].
+        Number of tokens that the drafter would propose at each output position, with all requests
+        in a row, and number of them that the target would accept [token].
     output_tokens
         Length of each request's output [token].
     max_draft_length, metadata
-        Longest draft recorded, above which no policy may ask [token]; where the trace comes from.
+        Longest recorded draft, which no policy may exceed [token]; source of the trace.
     prompt_tokens
         Length of each request's prompt, if it is known [token].
     accepted_at
-        Accepted tokens of shorter drafts, by draft length, where these are other drafts and not the
-        first tokens of longer ones; a length in between is the beginning of the next one [token].
+        Accepted tokens of shorter drafts, by draft length, if these drafts are not the beginning of
+        longer ones. A draft of a length in between is the beginning of the next longer one [token].
     """
 
     proposed_tokens: Counts
@@ -57,16 +57,16 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def num_requests(self) -> int:
-        """Requests [request]."""
+        """Number of requests [request]."""
         return len(self.output_tokens)
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """Where each request starts in the arrays."""
+        """Index of the first position of each request."""
         return np.cumsum(self.output_tokens) - self.output_tokens
 
     def by_length(self, longest: int) -> tuple[Counts, NDArray[np.int64]]:
-        """Return rows of accepted tokens, and which of them is that of each draft length."""
+        """Return rows of accepted tokens [token], and the index of each draft length's row."""
         lengths = sorted(self.accepted_at)
         rows = self.accepted_tokens[None]
         if lengths:
@@ -74,7 +74,7 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False):
         return rows, np.searchsorted(lengths, np.arange(longest + 1))
 
     def part(self, first: int, last: int) -> "Trace":
-        """Return the requests from `first` up to, and without, `last`."""
+        """Return the requests from `first` to `last`, without `last`."""
         lengths = self.output_tokens[first:last]
         start = int(self.output_tokens[:first].sum())
         positions = slice(start, start + int(lengths.sum()))
@@ -89,9 +89,9 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def check_request(counts: Mapping[str, Any], longest: int, where: str) -> tuple[Counts, ...]:
-    """Return what a request has by position, checked: proposed tokens first, if told.
+    """Return the checked columns of a request, proposed tokens first, if known [token].
 
-    Errors say that it is `where`.
+    Errors contain `where`.
     """
     checked = [
         whole_numbers(values, f"{where} {name}", longest).astype(np.uint8)
@@ -121,8 +121,8 @@ def join_traces(traces: Sequence[Trace]) -> Trace:
     Returns
     -------
     Trace
-        All requests; the shortest `max_draft_length` of the traces holds for all of them. Prompts
-        are known if those of all traces are.
+        All requests, with the smallest `max_draft_length` of the traces. Prompts are known if they
+        are known in all traces.
     """
     prompts = [trace.prompt_tokens for trace in traces if trace.prompt_tokens is not None]
     longest = min(trace.max_draft_length for trace in traces)

@@ -1,4 +1,4 @@
-"""Figures of a trace that studies of acceptance publish: tokens per step, and how they cluster."""
+"""Compute published figures of traces: tokens per step, and how acceptance clusters."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,14 +18,18 @@ REFERENCE_LENGTH = 3
 
 
 class TraceStatistics(Record, frozen=True, kw_only=True):
-    """Figures of a trace, or those that a study measured; None stands for an unknown figure.
+    """Figures of a trace, or of the traces that a study measured; None is an unknown figure.
 
-    Tokens per step are means over the steps of all requests at fixed draft lengths [token]; the
-    proposal share is over output positions, the wrong endings are of runs: positions with nothing
-    accepted after one with something, that have a proposal [-]. All others are at draft length 3:
-    the share of steps with a proposal [-]; the standard deviation over requests of their tokens
-    per step [token]; and the correlation of the accepted tokens of successive steps, with the pairs
-    of all requests pooled, and as the mean of the correlations within requests [-].
+    `tokens_per_step` contains means over the steps of all requests at fixed draft lengths [token].
+    `proposal_share` is the share of output positions with a proposal. `wrong_endings` is the share
+    of ends of runs with a proposal; an end is a position without accepted tokens after a position
+    with some [-].
+
+    The other figures are at draft length 3. `proposing_steps` is the share of steps with a proposal
+    [-], and `request_spread` the standard deviation over requests of tokens per step [token].
+    `pooled_autocorrelation` is the correlation of the accepted tokens of successive steps, with the
+    pairs of all requests pooled. `autocorrelation_within` is the mean of the correlations within
+    requests [-].
     """
 
     num_requests: Count
@@ -42,16 +46,17 @@ class TraceStatistics(Record, frozen=True, kw_only=True):
 def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS) -> TraceStatistics:
     """Return tokens per step at fixed draft lengths, and autocorrelations of accepted tokens.
 
-    Figures at draft length 3 are None if the trace does not record so long a draft. Correlations
-    are Pearson's, between successive steps, and None without two steps or where nothing varies. The
-    pooled one includes differences between requests; the one within requests does not, and is
-    biased down in short requests: do not compare the two. The last step of a request emits no more
-    than is left of its output, so tokens per step grow a little with the length of the output.
+    Figures at draft length 3 are None if the trace has no drafts of 3 tokens. Correlations are
+    Pearson's, between successive steps. They are None if there are fewer than two steps or nothing
+    varies. The pooled correlation includes differences between requests. The correlation within
+    requests does not, and is biased down in short requests; do not compare the two. The last step
+    of a request is cut at the end of its output, so tokens per step grow a little with the length
+    of the output.
 
     Parameters
     ----------
     trace, draft_lengths
-        Any trace; fixed lengths, of which those above the trace's longest are left out [token].
+        A trace, and fixed draft lengths; lengths above the trace's longest are left out [token].
 
     Examples
     --------
@@ -91,7 +96,7 @@ def steps_at(trace: Trace, draft_length: int) -> tuple[float, float]:
 def fixed_length_steps(
     trace: Trace, draft_length: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield live requests, their positions and accepted tokens, step by step, at a fixed length."""
+    """Yield requests, positions and accepted tokens step by step, at a fixed draft length."""
     rows, which = trace.by_length(draft_length)
     accepted = np.minimum(rows[which[draft_length]], np.uint8(draft_length))
     requests, positions = np.arange(trace.num_requests), trace.starts
@@ -130,7 +135,7 @@ def _clustering(trace: Trace) -> dict[str, float | None]:
 
 def _correlations(moments: NDArray[np.int64]) -> FloatArray:
     """Return Pearson's correlations: cov(x, y) / sqrt(var x var y), each of them times n²."""
-    n, x, y, xx, yy, xy = moments.astype(object)  # of any size, so that nothing overflows
+    n, x, y, xx, yy, xy = moments.astype(object)  # numbers of any size, which do not overflow
     variance = ((n * xx - x * x) * (n * yy - y * y)).astype(float)
     covariance = (n * xy - x * y).astype(float)
     with np.errstate(invalid="ignore", divide="ignore"):

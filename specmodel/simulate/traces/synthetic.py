@@ -1,16 +1,17 @@
-"""Synthetic acceptance traces: one process from independent tokens to regimes and fast requests.
+"""Draw synthetic acceptance traces, from independent tokens to regimes and easy requests.
 
-A latent number z at each output position, standard normal, says how well the drafter does there.
-At least i tokens are accepted where z is above a threshold t_i, so that P(z > t_i) is the survival
-P(at least i accepted). Now z = sqrt(r) z_request + sqrt(g) z_regime + sqrt(1 - r - g) z_position:
-a part is shared by the whole request, a part by a regime that ends at random, and the rest is the
-position's own. The variances r, g and 1 - r - g add up to 1, so that z stays standard normal and
-the survival what it is, while the shared parts make acceptance cluster.
+Each output position has a latent number z, which is standard normal: the larger z is, the more
+tokens are accepted. At least i tokens are accepted if z is above a threshold t_i, so P(z > t_i) is
+the survival P(at least i accepted). z = sqrt(r) z_request + sqrt(g) z_regime + sqrt(1 - r - g)
+z_position: all positions of a request share the first part, all positions of a regime, which ends
+at random, share the second, and each position has its own third part. The variances r, g and
+1 - r - g add up to 1. The survival therefore does not depend on r and g, but the shared parts make
+acceptance cluster.
 
-A draft is offered where z is above one more threshold. For the processes of heads that ship, r, g
-and the length of regimes were searched for measured correlations between steps and spreads over
-requests, and the survival was solved for measured tokens per step (``calibration/presets.py``).
-Processes of look-ups are of another kind (`copying`).
+The drafter proposes a draft if z is above one more threshold. For the processes of heads in this
+package, r, g and the length of regimes were fitted to measured correlations between steps and
+spreads over requests. The survival was solved for measured tokens per step
+(``calibration/presets.py``). Processes of look-ups are of another kind (`copying`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,36 +34,36 @@ from specmodel.simulate.traces.statistics import TraceStatistics
 FOLDER = Path(__file__).parent / "presets"
 
 CHUNK = 1 << 16
-"""Positions drawn at a time, few enough for their arrays to stay in a core's cache [token]."""
+"""Positions that are drawn at a time, few enough for the cache of a core [token]."""
 
 MAX_POSITIONS = 10**9
-"""Most positions of one trace, of two bytes each [token]."""
+"""Most positions of a trace; each needs two bytes [token]."""
 
 Survival = Annotated[list[Share], Meta(min_length=1, max_length=LONGEST_DRAFT)]
 Latent = NDArray[np.float32]
 
 
 class AcceptanceProcess(Record, frozen=True, kw_only=True):
-    """Random process that acceptance traces are drawn from; see the module for its equations.
+    """Random process of acceptance traces; the docstring of the module has its equations.
 
     Parameters
     ----------
     schema_version, name, source
-        Version of this schema, 1; name for people; where the figures come from.
+        Version of this schema, 1; name to show; source of the figures.
     survival
         P(at least i tokens accepted) over output positions, for i = 1, 2, … up to the longest
         draft [-].
     proposal_share
-        Share of output positions where the drafter offers anything, and then a draft of full
-        length. These are where the latent is highest, so at least ``survival[0]`` [-].
+        Share of output positions at which the drafter proposes a draft, of full length. They have
+        the largest latent numbers, so the share is at least ``survival[0]`` [-].
     request_share, regime_share
-        Parts of the latent's variance that all positions of a request, or of a regime, have in
-        common [-].
+        Parts of the variance of the latent number that all positions of a request, and of a regime,
+        share [-].
     regime_tokens
         Mean length of a regime, which may end after each token [token].
     measured
-        Figures of the measured traces that the process was fitted to, without requests that repeat
-        themselves until they are cut off.
+        Figures of the measured traces used in the fit, without requests that repeat themselves
+        until they are cut off.
     """
 
     schema_version: Literal[1] = 1
@@ -87,7 +88,7 @@ class AcceptanceProcess(Record, frozen=True, kw_only=True):
 
     @property
     def max_draft_length(self) -> int:
-        """Longest draft that its traces record [token]."""
+        """Longest draft in the traces of the process [token]."""
         return len(self.survival)
 
     def draw(self, output_tokens: Whole, generator: np.random.Generator) -> tuple[Counts, Counts]:
@@ -103,7 +104,7 @@ class AcceptanceProcess(Record, frozen=True, kw_only=True):
             above = np.empty(len(latent), dtype=bool)
             for each, counts in zip(thresholds, drawn[:, part], strict=True):
                 counts[:] = 0
-                # a comparison each is ten times as fast as a binary search: no branch to mispredict
+                # one comparison for each threshold is ten times as fast as a binary search
                 for threshold in each:
                     np.greater(latent, threshold, out=above)
                     np.add(counts, above.view(np.uint8), out=counts)
@@ -111,28 +112,27 @@ class AcceptanceProcess(Record, frozen=True, kw_only=True):
 
 
 Process = AcceptanceProcess | CopyProcess
-"""What traces are drawn from."""
+"""A random process of traces."""
 
 
 def load_preset(name: str | Path, argument: str = "preset") -> Process:
-    """Return a process that ships, or one from a TOML file, with the figures that it was fitted to.
+    """Return a process of this package or of a TOML file, with the figures used in its fit.
 
     Parameters
     ----------
     name
-        A name that `list_presets` gives, or the path of a TOML file, with a slash or a suffix; one
+        A name from `list_presets`, or the path of a TOML file, with a slash or a suffix; a file
         with a table `runs` is a `CopyProcess`.
     argument
-        What errors call it.
+        Name of the argument in errors.
     """
-    path = records.find_file(name, FOLDER, argument)
-    if "runs" in records.read_mapping(path, argument):
-        return records.load(CopyProcess, name, FOLDER, argument)
-    return records.load(AcceptanceProcess, name, FOLDER, argument)
+    table = records.read_mapping(records.find_file(name, FOLDER, argument), argument)
+    kind: type[Process] = CopyProcess if "runs" in table else AcceptanceProcess
+    return records.load(kind, name, FOLDER, argument)
 
 
 def list_presets() -> tuple[str, ...]:
-    """Return the names of the processes that ship, sorted."""
+    """Return the sorted names of the processes of this package."""
     return records.list_names(FOLDER)
 
 
@@ -144,16 +144,15 @@ def sample_trace(
 ) -> Trace:
     """Draw a trace from a process.
 
-    It has acceptance at every output position, even of drafts longer than the rest of the output.
-    How well the drafter does on each request is drawn so that every trace has the same share of
-    easy and hard requests. Tokens per step of a few hundred requests are therefore mostly within
-    1 % of those of the process, and errors that are estimated as if requests were independent
-    come out too large, not too small.
+    The trace has acceptance at every output position, even for drafts longer than the rest of the
+    output. Every trace has the same shares of easy and hard requests. Tokens per step of a few
+    hundred requests are therefore mostly within 1 % of those of the process. Errors that are
+    estimated as if requests were independent are too large, not too small.
 
     Parameters
     ----------
     process, generator
-        Such as `load_preset` gives; source of randomness.
+        A process, such as `load_preset` returns, and a random generator.
     num_requests, output_tokens
         Number of requests [request], and the length of each output: one for all, or a list [token].
 
@@ -194,7 +193,7 @@ def latent_chunks(
         fresh[starts[slice(*np.searchsorted(starts, (first, first + size)))] - first] = True
         begins = np.append(0, np.flatnonzero(fresh))
         drawn = generator.standard_normal(len(begins) - 1, dtype=np.float32)
-        # a chunk goes on in the regime that the one before ended in
+        # a chunk continues the last regime of the chunk before
         regimes = np.concatenate([regime, by_regime * drawn])
         regime = regimes[-1:]
         levels = regimes + requests[np.searchsorted(starts, first + begins, side="right") - 1]
@@ -205,10 +204,10 @@ def latent_chunks(
 
 
 def _spread_normals(size: int, generator: np.random.Generator) -> Latent:
-    """Return standard normals of which one falls into each of as many equally likely intervals.
+    """Return standard normals, one in each of as many equally likely intervals.
 
-    This is stratified sampling: each number is standard normal by itself, but means over them
-    vary as little as those of several times as many independent ones.
+    This is stratified sampling: each number is standard normal, but their mean varies as little as
+    the mean of several times as many independent numbers.
     """
     ranks = (generator.permutation(size) + generator.random(size)) / size
     inside = np.clip(ranks, 1e-15, 1 - 1e-15)
