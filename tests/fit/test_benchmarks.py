@@ -272,7 +272,7 @@ def test_a_result_that_cannot_be_says_so_in_one_line(file, result, message):
         (b'{"model_id": "\xff"}', "UTF-8"),
         (b"\x89PNG\r\n\x1a\n\xff,1", "well-formed CSV"),
         (b"============ Serving Benchmark Result ============\nSuccessful requests: 6\n", "CSV"),
-        (b"concurrency,isl\n8,1000\n", "got 'concurrency, prompt_length'"),
+        (b"concurrency,isl\n8,1000\n", "got 'concurrency, isl'"),
         (b"tpot_ms,tpot_ms\n8,8\n", "each column once"),
         (b"tpot_ms,TPOT_ms\n8,8\n", "each column once"),
         (b"PK\x03\x04\0\0\0\0", "a file of text or Parquet"),

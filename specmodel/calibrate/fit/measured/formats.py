@@ -18,9 +18,11 @@ from specmodel.calibrate.fit.measured.aliases import shipped_gpu
 from specmodel.calibrate.fit.measured.records import (
     EXPECTED,
     Cells,
+    Unused,
     cells,
     check_milliseconds,
     records,
+    used,
     within,
 )
 from specmodel.calibrate.fit.measured.runs import (
@@ -44,10 +46,6 @@ _KINDS = ("", "base_", "spec_")  # what may precede the columns of these
 _DRAFTING = ("draft_length", "topk", "verify_tokens", "tokens_per_step", "drafter")
 _MOST_GPUS = 10**6
 _PLACE = re.compile(" (line|entry) [0-9]+$")
-
-
-class _NotTaken(Exception):  # noqa: N818 - no error: other records may be
-    """Why a record is no run."""
 
 
 def read_benchmarks(paths: Sequence[str | Path]) -> tuple[Run, ...]:
@@ -94,7 +92,7 @@ def _file_runs(path: Path) -> Iterator[Run]:
     for source, values in records(path):
         try:
             runs = [_run(part, source) for part in _parts(values, source)]
-        except _NotTaken as told:
+        except Unused as told:
             reason = f"{reason}; {told}" if ";" not in reason else reason
             continue
         for run in runs:
@@ -113,20 +111,10 @@ def _parts(values: Any, source: str) -> Iterator[Cells]:
     """Yield a record by the names of its format; of a row of a user's table, its runs apart."""
     row = cells(values, source)
     for path, (wrong, expected) in row.form.get("refuse", {}).items():
-        if (found := within(values, path)) is not None and _is_so(found, wrong):
+        if re.fullmatch(wrong, str(found := within(values, path)).lower()):
             raise InputError(f"{row.prefix}{path}", found, expected)
-    for path, pattern in row.form.get("skip", {}).items():
-        if _is_so(found := within(values, path), pattern):
-            raise _NotTaken(f"{path} is {found}")
-    for path, pattern in row.form.get("parts", {}).items():
-        if not (parts := _is_so(found := within(values, path), pattern)):
-            raise _NotTaken(f"{path} is {found}")
-        row = replace(row, values={**row.values, **parts.groupdict("0")})
+    row = replace(row, values={**row.values, **used(values, row.form.get("only", {}))})
     yield from [row] if row.form["marks"] else _kinds(row, Cells(values, row.prefix))
-
-
-def _is_so(value: Any, pattern: str) -> re.Match[str] | None:
-    return re.fullmatch(pattern, str(value).lower())
 
 
 def _kinds(row: Cells, own: Cells) -> Iterator[Cells]:
@@ -272,7 +260,7 @@ def _drafting(row: Cells, emitted: float, event: float) -> dict[str, Any]:
     if not drafts and (tokens or 0.0) <= 1.0:
         return {"tokens_per_step": 1.0}
     if tokens is None and row.form.get("is_shortest"):
-        raise _NotTaken("a row with speculation has no tokens per step")
+        raise Unused("a row with speculation has no tokens per step")
     if not tokens or tokens <= 0:
         raise InputError(row.called("tokens_per_step"), tokens, EXPECTED["tokens_per_step"])
     names, assumed = ("draft_length", "topk", "verify_tokens", "steps", "fraction"), ""

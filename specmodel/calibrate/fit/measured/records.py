@@ -32,11 +32,9 @@ FORMATS = toml_tables(Path(__file__).parent / "data/formats.toml")
 EXPECTED: Mapping[str, str] = FORMATS.pop("expected")
 """What must be there, for messages."""
 
-_COLUMNS = TABLES["runs"]
-_MEASURED = {"speedup"} | {
-    f"{k}{n}" for k in ("", *_COLUMNS["kinds"]) for n in _COLUMNS["measured"]
-}
-"""Columns of a user's table of which one is needed at least."""
+_TEXTS: list[str] = TABLES["runs"]["texts"]
+_MEASURED: set[str] = {*TABLES["runs"]["measured"]}
+"""Columns of a user's table. At least one of them is needed."""
 _JSON = re.compile(rb'\{|\[\s*(?:[]{["]|[-0-9.eE+]+\s*[],]|true|false|null)')
 """How JSON begins; lines of logs may begin with a bracket too."""
 _TEXT = re.compile(rb"(?m)\AMetric,|Serving Benchmark Result|^ *(?:\||\xe2\x94[\x82\x83])")
@@ -44,8 +42,12 @@ _TEXT = re.compile(rb"(?m)\AMetric,|Serving Benchmark Result|^ *(?:\||\xe2\x94[\
 _UNIT = re.compile(r" *\([^)]*\) *$")
 
 
+class Unused(Exception):  # noqa: N818 - no error: other records may be used
+    """Why a record is not used."""
+
+
 class Cells(Struct, frozen=True):
-    """A record; `prefix` stands before names in errors, in place of which `keys` may stand."""
+    """A record by names of ours. Errors show `prefix` and the record's own name, from `keys`."""
 
     values: Mapping[str, Any]
     prefix: str
@@ -57,19 +59,18 @@ class Cells(Struct, frozen=True):
         return f"{self.prefix}{self.keys.get(name, name)}"
 
     def text(self, name: str) -> str:
-        """Return a text, empty for anything else."""
+        """Return the text in a cell; "" if the cell is empty or does not exist."""
         value = self.values.get(name)
-        return value if isinstance(value, str) else ""
+        return "" if _is_empty(value) else str(value)
 
     def number(self, name: str, *, strict: bool = True) -> float | None:
-        """Return a finite number; None where a cell is empty, or not there.
+        """Return a finite number; None if the cell is empty or does not exist.
 
-        Text is refused if `strict`, and otherwise taken for an empty cell.
+        If `strict`, refuse a text; else treat the cell as empty.
         """
         value = _added(self.values.get(name))
         number = as_number(value)
-        is_empty = value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
-        if is_empty or (not strict and np.isnan(number)):
+        if _is_empty(value) or (not strict and np.isnan(number)):
             return None
         if not np.isfinite(number):
             raise InputError(self.called(name), value, "a number")
@@ -97,8 +98,7 @@ class Cells(Struct, frozen=True):
 def cells(values: Any, source: str) -> Cells:
     """Return a record by the names of its format; an InputError if it has none."""
     names = {*values} if isinstance(values, dict) else set[str]()
-    known = (own for own in FORMATS.values() if {*own["marks"]} <= names)
-    form: Mapping[str, Any] = next(known, {"marks": []})
+    form = next(own for own in FORMATS.values() if {*own["marks"]} <= names)
     if not (form["marks"] or names & _MEASURED):
         shown = ", ".join([*map(str, values)][:8]) if names else values
         raise InputError(source, shown, EXPECTED["formats"])
@@ -106,7 +106,7 @@ def cells(values: Any, source: str) -> Cells:
     for name, paths in form.items():
         if name != "marks" and isinstance(paths, str | list):
             each = [paths] if isinstance(paths, str) else paths
-            keys[name] = next((path for path in each if within(values, path) is not None), each[-1])
+            keys[name] = next((path for path in each if within(values, path) is not None), each[0])
             told[name] = within(values, keys[name])
     return Cells(told, f"{source} ", keys, form)
 
@@ -129,6 +129,21 @@ def _within(value: Any, keys: Sequence[str]) -> Any:
         return [own for entry in entries if (own := _within(entry, keys[1:])) is not None]
     value = value[-1] if isinstance(value, list) and value else value
     return _within(value.get(keys[0]), keys[1:]) if isinstance(value, dict) else None
+
+
+def used(values: Any, only: Mapping[str, str]) -> dict[str, str]:
+    """Return the named parts of a record's values. Refuse a value that does not fit its pattern."""
+    parts = dict[str, str]()
+    for path, pattern in only.items():
+        found = within(values, path)
+        if not (fits := re.fullmatch(pattern, str(found).lower())):
+            raise Unused(f"{path} is {found}")
+        parts |= fits.groupdict("0")
+    return parts
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
 
 
 def _added(value: Any) -> Any:
@@ -164,8 +179,7 @@ def records(path: Path) -> Iterator[tuple[str, Any]]:
         if _JSON.match(head):
             return _entries(path)
         if head[:4] == b"PAR1":
-            texts = _COLUMNS["texts"]
-            return _rows(read_table(path, texts, "benchmarks", most=MOST_ROWS + 1), path)
+            return _rows(read_table(path, _TEXTS, "benchmarks", most=MOST_ROWS + 1), path)
         if b"\0" in head:
             expected = f"a file of text or Parquet: {EXPECTED['formats']}"
             raise InputError("benchmarks", str(path), expected)
@@ -173,7 +187,7 @@ def records(path: Path) -> Iterator[tuple[str, Any]]:
         if not _TEXT.search(head):
             _refuse_logs(head.decode(errors="replace"), path)
             how: Any = {"comments": False, "most": MOST_ROWS + 1}
-            return _rows(parse_csv(file, _COLUMNS["texts"], str(path), "benchmarks", **how), path)
+            return _rows(parse_csv(file, _TEXTS, str(path), "benchmarks", **how), path)
         with refusing(path, "benchmarks", "a text in UTF-8, or a well-formed CSV"):
             text = file.read(_MOST_TEXT).decode("utf-8-sig")
     return _printed(text, path)
@@ -216,19 +230,16 @@ def _value(cell: str) -> Any:
 
 def _entries(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield JSON objects that follow one another, or the entries of a list or GuideLLM's report."""
-    values = _json_values(path)
-    first = [value for _, value in zip(range(2), values, strict=False)]
-    if len(first) > 1:
-        yield from first
+    values = [*_json_values(path)]
+    value = values[0][1]
+    entries = value.get("benchmarks", value) if isinstance(value, dict) else value
+    if len(values) > 1:
         yield from values
-        return
-    value = first[0][1]
-    held = value.get("benchmarks", value) if isinstance(value, dict) else value
-    if not isinstance(held, list):
-        yield str(path), held
-        return
-    for number, entry in enumerate(held, start=1):
-        yield f"{path} entry {number}", entry
+    elif isinstance(entries, list):
+        for number, entry in enumerate(entries, start=1):
+            yield f"{path} entry {number}", entry
+    else:
+        yield str(path), entries
 
 
 def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
@@ -251,14 +262,9 @@ def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
 def _rows(table: pd.DataFrame, path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the rows of a table, by the names of columns that are used here."""
     table.columns = pd.Index([str(column).strip().lower() for column in table.columns])
-    for alias, name in _COLUMNS["aliases"].items():
-        if name not in table:
-            table = table.rename(columns={alias: name})
     need_columns(table, (), argument=str(path))
     if len(table) > MOST_ROWS:
         raise InputError("benchmarks", str(path), f"a table of at most {MOST_ROWS:,} rows")
-    if not _MEASURED & set(table):
-        raise InputError(str(path), ", ".join(table.columns[:8]), EXPECTED["formats"])
     for name in (name for name in table if name in _MEASURED and name.endswith("_ms")):
         check_milliseconds(table[name], f"{path} {name}")
     for number, row in enumerate(table.to_dict("records"), start=1):
