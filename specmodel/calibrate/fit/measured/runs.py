@@ -19,20 +19,22 @@ from specmodel.calibrate.measure.arguments import acceptance_arguments
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.naming import is_id
 from specmodel.core.base.records import is_path
-from specmodel.core.base.units import LARGEST_NUMBER
+from specmodel.core.base.units import LARGEST_NUMBER, check
 from specmodel.core.models.architecture import list_architectures
 from specmodel.core.models.checkpoints import checkpoint
 
 MOST_APART = 0.1  # share by which more may have run than was asked for [-]
 MOST_PER_EVENT = 1.2  # tokens that an event of a stream brings on average without a draft [token]
 SAME_LOAD = 1.05  # lengths of runs of one load differ by less [-]
-_LEAST = {
-    "value": (1 / LARGEST_NUMBER, "a positive number"),
-    **dict.fromkeys(("batch_size", "concurrency"), (1.0, "a number of at least 1")),
-    "draft_length": (0, "a whole number from 0"),
-    **dict.fromkeys(("topk", "verify_tokens"), (1, "a whole number from 1")),
+_BOUNDS: dict[str, dict[str, Any]] = {
+    "value": {"minimum": 1 / LARGEST_NUMBER},
+    "batch_size": {"minimum": 1},
+    "concurrency": {"minimum": 1},
+    "draft_length": {"minimum": 0, "whole": True},
+    "topk": {"minimum": 1, "whole": True},
+    "verify_tokens": {"minimum": 1, "whole": True},
 }
-"""The least that a field of a run may be, of a whole number where it is one, and in words."""
+"""Bounds of the fields of a run."""
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -102,14 +104,10 @@ class Run(Struct, frozen=True, kw_only=True):
     tokens_per_event: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, (least, expected) in _LEAST.items():
-            number = getattr(self, name)
-            if number is None:
-                continue
-            is_whole = isinstance(least, int)
-            if not least <= number <= LARGEST_NUMBER or (is_whole and number != int(number)):
+        for name, bounds in _BOUNDS.items():
+            if (number := getattr(self, name)) is not None:
                 named = self.quantity if name == "value" else name
-                raise InputError(f"{self.source} {named}", number, expected)
+                check(f"{self.source} {named}", number, maximum=LARGEST_NUMBER, **bounds)
         most, length, verified = math.inf, self.draft_length, self.verify_tokens
         if length is not None:
             if self.topk is None or verified is None:
@@ -121,9 +119,11 @@ class Run(Struct, frozen=True, kw_only=True):
                 raise InputError(f"{self.source} verify_tokens", verified, expected)
             most = min(length + 1, verified)
         if not 1.0 <= self.tokens_per_step <= most:
-            bounds = "from 1 to draft_length + 1" + (f" = {most:g}" if length is not None else "")
-            expected = f"accepted tokens per request and step, plus one: {bounds}"
-            raise InputError(f"{self.source} tokens_per_step", self.tokens_per_step, expected)
+            bound = "" if length is None else f" = {most:g}"
+            expected = "accepted tokens per request and step, plus one: from 1 to draft_length + 1"
+            raise InputError(
+                f"{self.source} tokens_per_step", self.tokens_per_step, expected + bound
+            )
 
     @property
     def num_gpus(self) -> int | None:
@@ -243,19 +243,19 @@ def placed(
     is_list = any("hardware" in dict(run.place) for run in runs)
     kept = kept if is_list and target and kept else list(runs)
     for name, _ in kept[0].place:
-        values = {dict(run.place).get(name) for run in kept} - {None}
-        value, is_one = typed.get(name), len(values) == 1
-        if name == "hardware" and value and is_path(value):  # a profile of one's own
+        value, found = typed.get(name), [dict(run.place).get(name) for run in kept]
+        values = {*found} - {None}
+        if name == "hardware" and value and is_path(value):  # a user's own profile
             continue
-        if value is not None and is_list:
-            kept = [run for run in kept if dict(run.place).get(name) in (None, value)]
-        wrong = values - {value} if value is not None and not is_list else set()
-        if wrong or not kept or (value is None and is_list and not is_one):
-            of = " or ".join(sorted(map(str, wrong or values)))
+        is_unclear = value is None and is_list and len(values) != 1
+        fitting = [n for n, own in enumerate(found) if value is None or own in (None, value)]
+        if is_unclear or len(fitting) < (1 if is_list else len(kept)):
+            others = " or ".join(sorted(map(str, values - {value})))
             argument, unit = ("hardware", " GPUs") if name == "num_gpus" else (name, "")
             shown = f"{value}{unit}" if unit and value else value
-            raise InputError(argument, shown, f"{of}, as in these files")
-        told |= {name: values.pop()} if value is None and is_one else {}
+            raise InputError(argument, shown, f"{others}, as in these files")
+        kept = [kept[n] for n in fitting]
+        told |= {name: values.pop()} if value is None and len(values) == 1 else {}
     out = len(runs) - len(kept)
     note = f"{out} of {len(runs)} runs have another model, GPU or layout and are left out"
     return tuple(kept), told, note if out else ""

@@ -133,13 +133,14 @@ def _rows(
         raise InputError("serving", f"{len(table)} rows", f"1 to {_MOST_ROWS:,} rows")
     rows, not_taken, labels = list[Served](), dict[str, str](), set[str]()
     for place, values in enumerate(table.to_dict("records")):
-        named = {name: values.get(column) for name, column in kind["columns"].items()}
-        row = _Row({**values, **named}, "serving.", kind["columns"])
+        cells = {str(column): cell for column, cell in values.items()}
+        named = {name: cells.get(column) for name, column in kind["columns"].items()}
+        row = _Row(cells | named, "serving.", kind["columns"])
         label = row.text("row") or str(place)
         label = f"{label} (row {place})" if label in labels else label
         labels.add(label)
         try:
-            used(values, kind["only"])
+            used(cells, kind["only"])
             rows.append(read(row, label))
         except (Unused, InputError) as reason:
             not_taken[label] = str(reason)
