@@ -1,4 +1,4 @@
-"""Read, predict and judge measurements of whole engines, published or a user's own."""
+"""Read measurements of whole engines, and compare them with predictions."""
 
 from typing import TYPE_CHECKING
 

@@ -22,23 +22,23 @@ from specmodel.core.base.files import check_readable, json_text, refusing, toml_
 from specmodel.core.base.tables import as_number, need_columns, parse_csv, read_table
 from specmodel.core.base.units import LARGEST_NUMBER
 
-MOST_ROWS = 100_000  # most rows of a table, of which each is a run or two
+MOST_ROWS = 100_000  # most rows of a table [-]
 
-LEAST_MILLISECONDS = 0.2  # no engine makes a token of a large model in less: such are seconds
-PLAUSIBLE = (1e-3, 1e6)  # least and most of a measured time in milliseconds
+LEAST_MILLISECONDS = 0.2  # least time of a token: shorter times are in seconds
+PLAUSIBLE = (1e-3, 1e6)  # range of a measured time in milliseconds
 
 FORMATS = toml_tables(Path(__file__).parent / "data/formats.toml")
-"""How each format calls what a run needs."""
+"""Keys of each format by the names used here."""
 EXPECTED: Mapping[str, str] = FORMATS.pop("expected")
-"""What must be there, for messages."""
+"""Texts of messages for missing and invalid values."""
 
 _TEXTS: list[str] = TABLES["runs"]["texts"]
 _MEASURED: set[str] = {*TABLES["runs"]["measured"]}
 """Columns of a user's table. At least one of them is needed."""
 _JSON = re.compile(rb'\{|\[\s*(?:[]{["]|[-0-9.eE+]+\s*[],]|true|false|null)')
-"""How JSON begins; lines of logs may begin with a bracket too."""
+"""Start of JSON. Lines of logs may start with a bracket too."""
 _TEXT = re.compile(rb"(?m)\AMetric,|Serving Benchmark Result|^ *(?:\||\xe2\x94[\x82\x83])")
-"""What tells figures by name, and tables with bars, from a CSV that a user made."""
+"""Signs of figures by name and of tables with bars, which are not a user's CSV."""
 _UNIT = re.compile(r" *\([^)]*\) *$")
 
 
@@ -47,7 +47,7 @@ class Unused(Exception):  # noqa: N818 - no error: other records may be used
 
 
 class Cells(Struct, frozen=True):
-    """A record by names of ours. Errors show `prefix` and the record's own name, from `keys`."""
+    """A record by the names used here. Errors show `prefix` and the record's own key (`keys`)."""
 
     values: Mapping[str, Any]
     prefix: str
@@ -55,7 +55,7 @@ class Cells(Struct, frozen=True):
     form: Mapping[str, Any] = {}
 
     def called(self, name: str) -> str:
-        """Return how errors call a name."""
+        """Return the name in errors."""
         return f"{self.prefix}{self.keys.get(name, name)}"
 
     def text(self, name: str) -> str:
@@ -85,9 +85,9 @@ class Cells(Struct, frozen=True):
         raise InputError(self.called(name), value, expected)
 
     def amount(self, name: str) -> float | None:
-        """Return a positive number, None if the format lacks it.
+        """Return a positive number; None if the format does not have it.
 
-        It may be missing in a user's table; so may lengths of steps timed alone, which may be 0.
+        It may be missing in a user's table. Lengths may be missing or 0 if steps are timed alone.
         """
         is_own, is_length = not self.form["marks"], name.endswith("_length")
         if name in self.keys and not (is_own or (is_length and "is_alone" in self.form)):
@@ -96,7 +96,7 @@ class Cells(Struct, frozen=True):
 
 
 def cells(values: Any, source: str) -> Cells:
-    """Return a record by the names of its format; an InputError if it has none."""
+    """Return a record by the names used here. Refuse a record of an unknown format."""
     names = {*values} if isinstance(values, dict) else set[str]()
     form = next(own for own in FORMATS.values() if {*own["marks"]} <= names)
     if not (form["marks"] or names & _MEASURED):
@@ -112,10 +112,10 @@ def cells(values: Any, source: str) -> Cells:
 
 
 def within(value: Any, path: str) -> Any:
-    """Return the value of a path, None if there is none.
+    """Return the value at a path; None if it does not exist.
 
-    A dot leads to a name within a value, of lists within the last entry; of a list before a *, the
-    values within all entries that have one are a list.
+    A dot leads into a table, or into the last entry of a list. A * leads into all entries of a list
+    and returns a list of their values.
     """
     whole = value.get(path) if isinstance(value, dict) else None
     return _within(value, path.split(".")) if whole is None else whole
@@ -147,14 +147,14 @@ def _is_empty(value: Any) -> bool:
 
 
 def _added(value: Any) -> Any:
-    """Return the sum of the numbers in a list, and anything else as it is."""
+    """Return the sum of the numbers in a list, or any other value unchanged."""
     return sum(map(as_number, value)) if isinstance(value, list) else value
 
 
 def check_milliseconds(
     times: Iterable[Any], argument: str, least: float = LEAST_MILLISECONDS
 ) -> None:
-    """Refuse impossible times, and those whose median is below `least`, which are seconds."""
+    """Refuse impossible times, and times in seconds: their median is below `least`."""
     numbers = np.array([as_number(time) for time in times])
     numbers = numbers[~np.isnan(numbers)]
     low, high = PLAUSIBLE
@@ -165,10 +165,10 @@ def check_milliseconds(
 
 
 def records(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the records of a file with where they stand in it; its content tells the format.
+    """Yield the records of a file with their places. The content of the file shows its format.
 
-    Known are JSON objects that follow one another or are a list, tables in CSV, Parquet, Markdown
-    or box characters, and lists of figures, as benchmarks print them or AIPerf's CSV has them.
+    Formats are JSON objects one after another or in a list, tables in CSV, Parquet, Markdown or box
+    characters, and lists of figures, such as printed results or AIPerf's CSV.
     """
     check_readable(path, "benchmarks", "JSON, CSV or Parquet")
     with refusing(path, "benchmarks", "a readable file"), path.open("rb") as file:
@@ -194,7 +194,7 @@ def records(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _refuse_logs(text: str, path: Path) -> None:
-    """Refuse a text that has acceptance and no times, by what it is."""
+    """Refuse a text that has acceptance and no times, with the command that reads it."""
     with suppress(InputError):
         if not (logged_acceptance(text, str(path)) or lengths_by_table(text, str(path))):
             return
@@ -207,7 +207,7 @@ _MOST_TEXT = 4_000_000
 
 
 def _printed(text: str, path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the rows of tables in a text, or the figures that it lists by name."""
+    """Yield the rows of the tables in a text, or else its figures by name."""
     listed, rows = dict[str, float](), list[dict[str, str]]()
     for line, row in with_tables(text):
         pair = [*row.values()] if len(row) == 2 else next(csv.reader([line]), [])[:2]
@@ -223,13 +223,13 @@ def _printed(text: str, path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _value(cell: str) -> Any:
-    """Return the number in a cell, also with thousands apart or a deviation; else its text."""
+    """Return the number in a cell, without separators of thousands and deviation; else its text."""
     number = as_number(cell.partition("±")[0].replace(",", "").strip())
     return cell if np.isnan(number) else number
 
 
 def _entries(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield JSON objects that follow one another, or the entries of a list or GuideLLM's report."""
+    """Yield JSON objects one after another, or the entries of a list or of GuideLLM's report."""
     values = [*_json_values(path)]
     value = values[0][1]
     entries = value.get("benchmarks", value) if isinstance(value, dict) else value
@@ -243,7 +243,7 @@ def _entries(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield JSON values that follow one another, with the lines where they begin."""
+    """Yield JSON values one after another, with the lines where they start."""
     text = json_text(path, "benchmarks", "leave out --save-detailed")
     decode, anything, line, end = json.JSONDecoder().raw_decode, re.compile(r"\S"), 1, 0
     while found := anything.search(text, end):
@@ -260,7 +260,7 @@ def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _rows(table: pd.DataFrame, path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the rows of a table, by the names of columns that are used here."""
+    """Yield the rows of a table by the lower-case names of their columns."""
     table.columns = pd.Index([str(column).strip().lower() for column in table.columns])
     need_columns(table, (), argument=str(path))
     if len(table) > MOST_ROWS:

@@ -1,4 +1,4 @@
-"""Read tables of measured engines: each row's deployment and result, or why it is not used."""
+"""Read tables of measured engines: the deployment and result of each row, or why it is not used."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from specmodel.core.machines.engine import load_engine
 from specmodel.core.machines.hardware import load_hardware
 from specmodel.core.models.architecture import load_architecture
 
-MOST_QUEUED = 0.3  # with more time in queues, a row measures no batch of its size [-]
-MOST_UNEQUAL = 0.01  # share by which the lengths of lockstep differ from the longest at most [-]
-DEFAULT_CONTEXT = 1000  # context where a table of pairs has no lengths [token]
+MOST_QUEUED = 0.3  # largest share of time in queues: above, the batch is smaller [-]
+MOST_UNEQUAL = 0.01  # largest relative difference of lengths in lockstep [-]
+DEFAULT_CONTEXT = 1000  # context if a table of pairs has no lengths [token]
 
 _SERVED = aliases.TABLES["served"]
 _OF_DRAFTS = ("proposal_rate", "temperature")
 _MOST_ROWS = 20_000
-"""Most rows, of which each is predicted [-]."""
+"""Most rows of a table [-]."""
 _SPEEDUPS = 0.01, 100.0
-"""Least and most speedup of anything measured: beyond, a cell has something else [-]."""
+"""Range of measured speedups: other numbers are something else, such as a percentage [-]."""
 _MOST = 10_000_000
 """Most requests, tokens or GPUs of a row [-]."""
 
@@ -36,30 +36,30 @@ _MOST = 10_000_000
 class Served(Struct, frozen=True, kw_only=True):
     """One row: the deployment and point that ran, and the measured quantity."""
 
-    row: str  # its name or number
+    row: str  # name or number
     labels: Mapping[str, str]  # model, dtype and engine in the table's words; profile of the GPU
-    deployment: Mapping[str, Any]  # as `cost.deploying.resolve` takes it
-    points: Mapping[str, float]  # batch size, lengths and, of a pair, draft and verify tokens
-    tokens_per_step: float | None = None  # of a pair
+    deployment: Mapping[str, Any]  # arguments of `cost.deploying.resolve`
+    points: Mapping[str, float]  # batch size and lengths; for a pair, draft and verify tokens
+    tokens_per_step: float | None = None  # None for plain decoding
     quantity: str  # tpot or step_time [s], or speedup [-]
     measured: float
     first_token: float | None = None  # time to the first token of plain decoding [s]
     plain_step: float | None = None  # time of a pair's step without speculation [s]
-    noise: float = 0.0  # standard error of `measured` by its repeats; 0 if not known [-]
-    notes: tuple[str, ...] = ()  # what is to be known of the run
+    noise: float = 0.0  # standard error of `measured`, from repeats; 0 if unknown [-]
+    notes: tuple[str, ...] = ()  # notes on the run
 
 
 class ServingTable(Struct, frozen=True, kw_only=True):
-    """Rows of a table that can be predicted, and why the others cannot.
+    """Rows of a table that can be predicted, and why other rows cannot.
 
     Parameters
     ----------
     rows
-        Those that are taken.
+        Rows that are used.
     not_taken
-        Why others are not, by the name or number of the row.
+        Reasons why other rows are not used, by the name or number of the row.
     assumed
-        What was assumed where the table says nothing.
+        Assumptions for empty cells and missing columns, by argument.
     """
 
     rows: tuple[Served, ...]
