@@ -132,16 +132,13 @@ def test_two_scrapes_give_what_was_counted_between(write):
     np.testing.assert_allclose(measured.acceptance_by_position, [0.7, 0.5, 3 / 7], rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("later", "match"),
-    [
+@cases("later match",
         ([(LLAMA, *ONE[1:])], f"model_name: got '{LLAMA}'; expected {QWEN}"),
         ([(QWEN, 5, *ONE[2:]), TWO], 'engine="0".; expected the same engines and positions'),
         ([(*ONE[:3], 2999, ONE[4]), TWO], f"^{DRAFTED}: got 2999; .*the earlier count"),
         ([(*ONE[:4], [801, 559, 280]), TWO], "position 1: got 559; .*the earlier count"),
         ([(QWEN, 0, 9000, 27000, [7200, 5000, 2500]), (QWEN, 1, 9, 27, [4] * 3)],
-         f"{DRAFTS}: got 9; expected at least 500"),  # that restarted, though the sum rose
-    ],
+         f"{DRAFTS}: got 9; expected at least 500"),  # that restarted, though the sum rose,
 )  # fmt: skip
 def test_only_counters_of_the_same_engines_that_rose_have_a_difference(later, match, write):
     refused(match, scraped_acceptance, write(ONE, TWO), write(*later, name="later.prom"))
@@ -206,7 +203,7 @@ def test_bad_scrapes_are_refused_in_one_line(case, write, refuse):
     assert re.search(match, error), error
 
 
-@pytest.mark.parametrize("line", ["<html>", 'vllm:x{a="b" 3', "# TYPE x"])
+@cases("line", "<html>", 'vllm:x{a="b" 3', "# TYPE x")
 def test_a_malformed_line_is_told_by_its_number(line, write, refuse):
     path = write("\n".join([*scrape(ONE).splitlines()[:8], line]))
     start = repr(line)[:10].rstrip("'\"")
