@@ -326,24 +326,23 @@ def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
         expected = f"the draft length of {run.source}, as its file does not contain it"
         raise InputError("draft_length", None, expected)
     context = deployment.get("context_length") or run.context_length
-    points: dict[str, float] = {
-        "batch_size": run.batch_size,
-        "draft_length": run.draft_length,
-        "verify_tokens": run.verify_tokens,
-        "context_length": DEFAULT_CONTEXT if context is None else context,
-    }
-    looked_up = {"proposal_rate": run.proposal_rate} if run.proposal_rate < 1 else {}
     prompt, output = run.prompt_length, run.output_length
+    lengths: dict[str, float] = {}
     if prompt is not None and output is not None:
-        if context is None:
-            points["context_length"] = prompt + output / 2
-        if run.quantity == "step_time":
-            points |= {"prompt_length": max(prompt, 1.0), "output_length": max(output, 1.0)}
+        context = prompt + output / 2 if context is None else context
+        lengths = {"prompt_length": max(prompt, 1.0), "output_length": max(output, 1.0)}
+    looked_up = {"proposal_rate": run.proposal_rate} if run.proposal_rate < 1 else {}
     return Served(
         row=run.source,
         labels={"model": str(deployment["target"])},
         deployment={**deployment, **looked_up, "tree_width": run.topk or 1},
-        points=points,
+        points={
+            "batch_size": run.batch_size,
+            "draft_length": run.draft_length,
+            "verify_tokens": run.verify_tokens,
+            "context_length": DEFAULT_CONTEXT if context is None else context,
+            **(lengths if run.quantity == "step_time" else {}),
+        },
         tokens_per_step=run.tokens_per_step,
         quantity=run.quantity,
         measured=run.value,
