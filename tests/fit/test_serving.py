@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from printed import refused
-from rows import cases
+from rows import cases, one_case
 
 import specmodel
 from specmodel import load_architecture
@@ -48,20 +48,24 @@ PAIR = {
 }
 
 
-@cases(
-    "typed name",
-    ("gpt-oss-120b", "gpt-oss-120b"),
-    ("Qwen3-235B-A22B-FP8", "qwen3-235b-a22b"),
-    ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
-    ("llama-3-8b (dense)", "llama-3.1-8b"),
+@one_case(
+    "find typed name",
+    (shipped_model, "gpt-oss-120b", "gpt-oss-120b"),
+    (shipped_model, "Qwen3-235B-A22B-FP8", "qwen3-235b-a22b"),
+    (shipped_model, "Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
+    (shipped_model, "llama-3-8b (dense)", "llama-3.1-8b"),
+    (shipped_gpu, "h200", "h200_sxm"),
+    (shipped_gpu, "B200_SXM", "b200"),
+    (shipped_gpu, "a100", "a100_sxm_80gb"),
 )
-def test_models_are_found_in_any_spelling(typed, name):
-    assert shipped_model(typed) == name
+def test_models_and_gpus_are_found_in_any_spelling(find, typed, name):
+    assert find(typed) == name
 
 
-@cases("typed", "glm-ocr (0.9B dense)", "Qwen3-31B", "", "Instruct")
-def test_a_model_that_does_not_ship_is_not_another(typed):
-    refused("model", shipped_model, typed)
+def test_a_model_or_gpu_that_does_not_ship_is_not_another():
+    for typed in ("glm-ocr (0.9B dense)", "Qwen3-31B", "", "Instruct"):
+        refused("model", shipped_model, typed)
+    refused("system", shipped_gpu, "gb7")
 
 
 def test_equal_lengths_go_in_lockstep_where_prompts_are_read_first(table):
@@ -71,12 +75,6 @@ def test_equal_lengths_go_in_lockstep_where_prompts_are_read_first(table):
     without = {name: value for name, value in ROW.items() if name != "mean_context"}
     (one,) = read_serving(table(without | {"backend": "sglang"})).rows
     assert not one.points["lockstep"]
-
-
-def test_gpus_are_found_in_any_spelling():
-    for typed, name in (("h200", "h200_sxm"), ("B200_SXM", "b200"), ("a100", "a100_sxm_80gb")):
-        assert shipped_gpu(typed) == name
-    refused("system", shipped_gpu, "gb7")
 
 
 def test_dtypes_are_those_that_checkpoints_run_in():
@@ -276,19 +274,17 @@ def test_rows_are_told_measured_beside_predicted_where_they_are_few(table, capsy
 
 
 @cases(
-    "change words",
-    ({"isl": 0}, "isl"),
-    ({"model": "DeepSeek-R1", "expert_parallel": 3}, "expert_parallel"),
-    ({"measured_tpot_ms": 0.02}, "milliseconds"),
+    "typed change words",
+    ("--serving TABLE", {"isl": 0}, "isl"),
+    ("--serving TABLE", {"model": "DeepSeek-R1", "expert_parallel": 3}, "expert_parallel"),
+    ("--serving TABLE", {"measured_tpot_ms": 0.02}, "milliseconds"),
+    ("h100_sxm", {}, "MEASUREMENTS"),
+    ("h100_sxm TABLE --serving TABLE", {}, "none with --serving"),
+    ("--serving no-such-file.csv", {}, "no-such-file.csv"),
 )
-def test_a_table_that_cannot_be_is_refused_in_one_line(table, change, words, capsys):
-    assert carry_out(["fit", "check", "--serving", str(table(ROW | change))]) == 2
+def test_a_table_that_cannot_be_judged_is_refused_in_one_line(table, typed, change, words, capsys):
+    path = str(table(ROW | change))
+    assert carry_out(["fit", "check", *typed.replace("TABLE", path).split()]) == 2
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
-
-
-@cases("words", "h100_sxm", "h100_sxm rows.csv --serving rows.csv", "--serving no-such-file.csv")
-def test_the_command_is_told_what_to_judge(words, capsys):
-    assert carry_out(["fit", "check", *words.split()]) == 2
-    assert capsys.readouterr().err.count("\n") == 1

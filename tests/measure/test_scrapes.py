@@ -167,6 +167,11 @@ def one(name, value, position=None):
 def test_a_torn_scrape_does_a_wrong_one_does_not(write):
     torn = scraped_acceptance(write(one(ACCEPTED, 1650)))
     assert torn.tokens_per_step == 2.65
+    counts = ((9999, [7000]), (30100, [8000, 5000, 2000]), (30000, [8000, 8010, 2000]))
+    for drafted, by_position in counts:
+        measured = scraped_acceptance(write((QWEN, 0, 10_000, drafted, by_position)))
+        assert 1 <= measured.mean_draft_length <= len(by_position)
+        assert (measured.acceptance_by_position <= 1).all()
     for wrong in (1700, 1600):
         told = f"{BY_POSITION}: got 1640; expected the sum over positions to be {wrong}"
         refused(told, scraped_acceptance, write(one(ACCEPTED, wrong)))
@@ -283,12 +288,3 @@ def test_requests_that_ran_are_a_mean_of_scrapes_that_had_any(write):
     assert ran(3, 8) == 5.5
     assert ran(0, 8) == 8
     assert ran(0, "NaN") is None
-
-
-@cases(
-    "drafted by_position", (9999, [7000]), (30100, [8000, 5000, 2000]), (30000, [8000, 8010, 2000])
-)
-def test_counters_read_while_they_were_raised(drafted, by_position, write):
-    measured = scraped_acceptance(write((QWEN, 0, 10_000, drafted, by_position)))
-    assert 1 <= measured.mean_draft_length <= len(by_position)
-    assert (measured.acceptance_by_position <= 1).all()
