@@ -9,13 +9,14 @@ from rows import cases, one_case
 
 import specmodel
 from specmodel import load_architecture
-from specmodel.calibrate.fit.measured import judge_serving, read_serving, serving_errors
+from specmodel.calibrate.fit.measured import judge_serving, read_serving
 from specmodel.calibrate.fit.measured.aliases import (
     dtypes_of,
     profile_of,
     shipped_gpu,
     shipped_model,
 )
+from specmodel.calibrate.fit.measured.judge import serving_errors
 from specmodel.cli.commands import carry_out
 from specmodel.core.cost import resolve
 

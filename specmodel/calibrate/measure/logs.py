@@ -129,7 +129,11 @@ def logged_acceptance(text: str | Iterable[str], where: str) -> LoggedAcceptance
         sums.update(_line(record, where))
     of_all = Counter(_line(_sum([*_records(totals.values())]), where))
     if not (sums["lines"] or of_all["lines"]):
-        _refuse_fraction(sums["accepted"], sums["drafted"], where)
+        if sums["drafted"] and sums["accepted"] <= sums["drafted"]:
+            fraction = f"{sums['accepted'] / sums['drafted']:.4g}"
+            expected = "the number of drafts or a mean length too. Or give predict"
+            expected += f" `accepted_fraction={fraction}` and `measured_draft_length`"
+            raise InputError(where, f"an accepted fraction of {fraction} alone", expected)
         return None
     printed_by = " and ".join(name for name in _ENGINES if name in engines)
     if not sums["of"] and (not sums["lines"] or of_all["proposed"] < (1 - _WHOLE) * of_all["of"]):
@@ -311,15 +315,6 @@ def _shares(record: dict[str, list[float]], where: str) -> tuple[float, ...]:
 def _refuse(where: str, one: str, other: str) -> NoReturn:
     """Refuse figures that contradict each other."""
     raise InputError(where, f"{one}, but {other}", "the complete figures of one run")
-
-
-def _refuse_fraction(accepted: float, drafted: float, where: str) -> None:
-    """Refuse a fraction of the drafted tokens alone, and name the options that accept it."""
-    if drafted and accepted <= drafted:
-        fraction = f"{accepted / drafted:.4g}"
-        expected = "the number of drafts or a mean length too. Or give predict"
-        expected += f" `accepted_fraction={fraction}` and `measured_draft_length`"
-        raise InputError(where, f"an accepted fraction of {fraction} alone", expected)
 
 
 def _gauges(text: str) -> Iterator[dict[str, list[float]]]:

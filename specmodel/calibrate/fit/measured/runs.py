@@ -261,12 +261,6 @@ def placed(
     return tuple(kept), told, note if out else ""
 
 
-ALONE = """\
-no run without speculation: its gain and the time of drafting stay as uncertain as before; add the \
-same benchmark without it"""
-"""Note for runs that all speculate."""
-
-
 def named_model(runs: Sequence[Run]) -> str:
     """Return the name by which to load the model of benchmarks; "" without one common name.
 
@@ -317,7 +311,9 @@ def served_runs(runs: Sequence[Run], deployment: Mapping[str, Any]) -> list[Serv
     """
     rows = [_served(run, deployment) for run in runs]
     if all(run.is_speculative and run.quantity == "step_time" for run in runs):
-        rows[:1] = [replace(row, notes=(*row.notes, ALONE)) for row in rows[:1]]
+        note = "no run without speculation: its gain and the time of drafting stay as uncertain"
+        note += " as before; add the same benchmark without it"
+        rows[:1] = [replace(row, notes=(*row.notes, note)) for row in rows[:1]]
     return rows
 
 

@@ -68,14 +68,7 @@ class ServingTable(Struct, frozen=True, kw_only=True):
 
 
 class _Row(Cells, frozen=True):
-    """A row of measured engines. A row without a number or text that it needs is not used."""
-
-    def needed(self, name: str) -> str:
-        """Return the text of a cell that is not blank."""
-        text = self.text(name)
-        if not text.strip(" :"):
-            raise Unused(f"it has no {self.keys.get(name, name)}")
-        return text
+    """A row of measured engines. A row without a number that it needs is not used."""
 
     def known(self, name: str, usual: float | None = None) -> float:
         """Return the number in a cell, or `usual` if the cell is empty."""
@@ -195,7 +188,7 @@ def _pair_row(row: _Row, label: str) -> Served:
         row=label,
         labels=labels | ({"host": host} if host else {}),
         deployment=where
-        | {"drafter": aliases.drafter_of(row.needed("drafter"))}
+        | {"drafter": aliases.drafter_of(row.text("drafter"))}
         | {"engine": profile, "tree_width": row.whole("topk", 1)}
         | {name: row.known(name) for name in _OF_DRAFTS if row.text(name)}
         | changes,
@@ -235,7 +228,7 @@ def _where(row: _Row) -> tuple[dict[str, str], dict[str, Any]]:
 
     Without kernels of the engine for this GPU, the default kernels of the GPU are used.
     """
-    model, system, engine = map(row.needed, ("model", "system", "engine"))
+    model, system, engine = map(row.text, ("model", "system", "engine"))
     target, hardware = aliases.model_of(model), aliases.shipped_gpu(system)
     stack, dtype = aliases.stack_of(engine), row.text("dtype")
     labels = {"model": model, "dtype": dtype, "engine": engine, "hardware": hardware}
