@@ -161,6 +161,8 @@ _LOOK_UPS = ["ngram", "suffix"]
     ("vllm", "2026-09", "", "vllm", _LOOK_UPS, 1),
     ("vllm", "2026-08", "", "vllm", [*_LOOK_UPS, "model", "parallel model"], 1),
     ("vllm", "0.8.5 (V1)", "", "vllm-moesd-2025", None, None),
+    ("llama.cpp", "0.7", "", "llama.cpp", None, None),
+    ("trtllm", "1.2", "", "tensorrt-llm", None, None),
 )
 def test_the_profile_of_an_engine_follows_from_its_version(
     engine, version, notes, profile, waits_for, tokens

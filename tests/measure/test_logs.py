@@ -189,6 +189,7 @@ def test_lines_weigh_as_many_drafts_as_they_tell():
     (log.new.replace("2.51", "1.51"), "2.511 tokens, but a mean of 1.51"),
     (log.by_pos.partition("Pos 4")[0][29:], "3 positions, but 4.84.? drafted a step"),
     (log.by_pos.replace("Pos 3", "Pos 9"), "rates at 1, 2, 9, 4, 5, 6, 7"),
+    (log.by_pos.replace("2.76", "0"), "make 2.76. tokens, but a mean of 0"),
     ("num_spec_tokens: 5\npos0: 0.5\npos1: 0.2", "make 1.7 tokens, but drafts of 5"),
     (log.offline.replace("2.69", "1.69"), "counts that make 2.69 tokens, but a mean of 1.69"),
 )

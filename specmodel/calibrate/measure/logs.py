@@ -241,7 +241,7 @@ def _line(record: dict[str, list[float]], where: str) -> dict[Any, float]:
             accepted, drafted = one.get("fraction", 0.0), float("fraction" in one)
         return {"accepted": accepted, "drafted": drafted}
     weight = drafts = one.get("running", 1.0) if steps is None else steps
-    if gained > 0 and {"generated", "gained"} <= one.keys():  # of vLLM, both per second
+    if gained > 0 and one.get("gained") and "generated" in one:  # of vLLM, both per second
         by_draft = one["gained"] / gained
         share = proposal_share(by_draft, one["gained"], one["generated"])
         proposed, weight = drafts, drafts / share
@@ -281,7 +281,7 @@ def _mean(one: Mapping[str, float], shares: tuple[float, ...], where: str) -> tu
         if mean and shares and abs(1 + sum(each) - mean) <= 0.01 + 0.005 * len(each):  # decimals
             return 1 + sum(each), each, max(len(each), length or 0)
     if shares and by_rates > (mean or 0):
-        other = f"a mean of {mean:.4g}" if mean else f"drafts of {length:g}"
+        other = f"drafts of {length:g}" if mean is None else f"a mean of {mean:.4g}"
         _refuse(where, f"rates of {len(shares)} positions, which make {by_rates:.4g} tokens", other)
     return tokens, shares, length
 

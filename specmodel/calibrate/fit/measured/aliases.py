@@ -78,12 +78,11 @@ def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, di
     before the month began. "v1" and "v2" are SGLang's schedulers. "neither with overlap" means that
     plain decoding did not overlap the host's work either.
     """
-    stack = stack_of(engine)
-    is_synchronous = "neither with overlap" in notes
-    changes: dict[str, Any] = {"engine.hides_host": "none"} if is_synchronous else {}
-    if stack not in TABLES["profiles"]:
-        return "tensorrt-llm", changes
-    row = TABLES["profiles"][stack]
+    row, changes = TABLES["profiles"][stack := stack_of(engine)], dict[str, Any]()
+    if "neither with overlap" in notes:
+        changes["engine.hides_host"] = "none"
+    if "since" not in row:
+        return row["profile"], changes
     number = re.search(r"(?<![\d.])(\d+)\.(\d+)(?:\.(\d+))?", version)
     is_old = "2025" in version
     if number:
