@@ -24,6 +24,8 @@ from specmodel.core.base.units import LARGEST_NUMBER
 
 MOST_ROWS = 100_000  # most rows of a table [-]
 
+MOST = 10_000_000  # most requests, tokens or GPUs of a measured engine [-]
+
 LEAST_MILLISECONDS = 0.2  # least time of a token: shorter times are in seconds
 PLAUSIBLE = (1e-3, 1e6)  # range of a measured time in milliseconds
 
@@ -83,6 +85,21 @@ class Cells(Struct, frozen=True):
         if 1 / LARGEST_NUMBER <= number <= LARGEST_NUMBER:
             return number
         raise InputError(self.called(name), value, expected)
+
+    def known(self, name: str, usual: float | None = None) -> float:
+        """Return the number in a cell, or `usual` if the cell is empty."""
+        number = self.number(name)
+        number = usual if number is None else number
+        if number is None:
+            raise Unused(f"it has no {self.keys.get(name, name)}")
+        return number
+
+    def whole(self, name: str, usual: float | None = None) -> int:
+        """Return a whole number from 1, or `usual` if the cell is empty."""
+        number = self.known(name, usual)
+        if not 1 <= number <= MOST or number != int(number):
+            raise InputError(self.called(name), number, f"whole numbers from 1 to {MOST:,}")
+        return int(number)
 
     def amount(self, name: str) -> float | None:
         """Return a positive number; None if the format does not have it.

@@ -29,8 +29,6 @@ _MOST_ROWS = 20_000
 """Most rows of a table [-]."""
 _SPEEDUPS = 0.01, 100.0
 """Range of measured speedups: other numbers are something else, such as a percentage [-]."""
-_MOST = 10_000_000
-"""Most requests, tokens or GPUs of a row [-]."""
 
 
 class Served(Struct, frozen=True, kw_only=True):
@@ -67,25 +65,6 @@ class ServingTable(Struct, frozen=True, kw_only=True):
     assumed: Mapping[str, str] = field(default_factory=dict)
 
 
-class _Row(Cells, frozen=True):
-    """A row of measured engines. A row without a number that it needs is not used."""
-
-    def known(self, name: str, usual: float | None = None) -> float:
-        """Return the number in a cell, or `usual` if the cell is empty."""
-        number = self.number(name)
-        number = usual if number is None else number
-        if number is None:
-            raise Unused(f"it has no {self.keys.get(name, name)}")
-        return number
-
-    def whole(self, name: str, usual: float | None = None) -> int:
-        """Return a whole number from 1, or `usual` if the cell is empty."""
-        number = self.known(name, usual)
-        if not 1 <= number <= _MOST or number != int(number):
-            raise InputError(self.called(name), number, f"whole numbers from 1 to {_MOST:,}")
-        return int(number)
-
-
 def read_serving(path: str | Path) -> ServingTable:
     """Return the rows of a table of measured engines.
 
@@ -120,7 +99,7 @@ def read_serving(path: str | Path) -> ServingTable:
 
 
 def _rows(
-    table: pd.DataFrame, kind: Mapping[str, Any], read: Callable[[_Row, str], Served]
+    table: pd.DataFrame, kind: Mapping[str, Any], read: Callable[[Cells, str], Served]
 ) -> ServingTable:
     if not 0 < len(table) <= _MOST_ROWS:
         raise InputError("serving", f"{len(table)} rows", f"1 to {_MOST_ROWS:,} rows")
@@ -128,7 +107,7 @@ def _rows(
     for place, values in enumerate(table.to_dict("records")):
         cells = {str(column): cell for column, cell in values.items()}
         named = {name: cells.get(column) for name, column in kind["columns"].items()}
-        row = _Row(cells | named, "serving.", kind["columns"])
+        row = Cells(cells | named, "serving.", kind["columns"])
         label = row.text("row") or str(place)
         label = f"{label} (row {place})" if label in labels else label
         labels.add(label)
@@ -140,7 +119,7 @@ def _rows(
     return ServingTable(rows=tuple(rows), not_taken=not_taken)
 
 
-def _plain_row(row: _Row, label: str) -> Served:
+def _plain_row(row: Cells, label: str) -> Served:
     """Return a row of plain decoding. A row whose requests queue too long is not used."""
     if row.known("queued_share", 0.0) > MOST_QUEUED:
         raise Unused(f"its requests queue too long: queued_share is above {MOST_QUEUED:g}")
@@ -171,7 +150,7 @@ def _plain_row(row: _Row, label: str) -> Served:
     )
 
 
-def _pair_row(row: _Row, label: str) -> Served:
+def _pair_row(row: Cells, label: str) -> Served:
     """Return a row with and without speculation."""
     labels, where = _where(row)
     profile, changes = aliases.profile_of(labels["engine"], *map(row.text, ("version", "notes")))
@@ -202,7 +181,7 @@ def _pair_row(row: _Row, label: str) -> Served:
     )
 
 
-def _lengths(row: _Row) -> dict[str, float]:
+def _lengths(row: Cells) -> dict[str, float]:
     """Return the lengths of a pair, or only a context without both lengths [token]."""
     isl, osl = (row.number(name, strict=False) for name in ("isl", "osl"))
     if isl is None or osl is None:
@@ -211,7 +190,7 @@ def _lengths(row: _Row) -> dict[str, float]:
     return {"prompt_length": isl, "output_length": osl, "context_length": context}
 
 
-def _measured(row: _Row) -> tuple[str, float]:
+def _measured(row: Cells) -> tuple[str, float]:
     """Return the measured quantity of a pair, preferably the speedup, and its value [-] or [s]."""
     speedup, step = row.number("speedup"), row.number("spec_step_ms")
     if speedup is not None:
@@ -223,7 +202,7 @@ def _measured(row: _Row) -> tuple[str, float]:
     return "step_time", step / 1e3
 
 
-def _where(row: _Row) -> tuple[dict[str, str], dict[str, Any]]:
+def _where(row: Cells) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the labels of a row, and its model, GPU, kernels, dtypes and degrees.
 
     Without kernels of the engine for this GPU, the default kernels of the GPU are used.
@@ -238,7 +217,7 @@ def _where(row: _Row) -> tuple[dict[str, str], dict[str, Any]]:
     return labels, {"target": target, "hardware": hardware} | kernels | dtypes | _degrees(row)
 
 
-def _degrees(row: _Row) -> dict[str, int]:
+def _degrees(row: Cells) -> dict[str, int]:
     """Return the degrees of parallelism as `deploy` accepts them."""
     spread = row.whole("expert_parallel", 1)
     is_named = row.text("gpus").strip().lower() in _SERVED["data_parallel"]
