@@ -45,8 +45,10 @@ def of_benchmarks(drafted: Sequence[measured.Run]) -> Answer:
 
 def of_counts(found: measure.MeasuredAcceptance | measure.LoggedAcceptance) -> Answer:
     """Return the acceptance that a server counted, or printed, in all forms."""
-    rates, shares = [*found.acceptance_by_position], [*found.shares_by_position]
+    rates = [*found.acceptance_by_position]
     fields = plain_fields(found) | {"acceptance_by_position": rates}
+    # scrapes count drafts by position, and logs contain shares of drafts
+    shares = [float(n / fields.get("num_drafts", 1)) for n in found.accepted_by_position]
     tokens, name = found.tokens_per_step, fields.get("model_name", "")
     drafts: dict[str, Any] = {"longest": found.draft_length, "mean": found.mean_draft_length}
     drafts |= {"proposal_rate": fields.get("proposal_rate")}  # of scrapes it is not known

@@ -9,7 +9,7 @@ import pytest
 from engine_modules import own_source
 from msgspec.structs import replace
 from printed import refused
-from rows import each_row, faults
+from rows import cases, each_row, faults, one_case
 
 from specmodel.calibrate.fit.measured import (
     Run,
@@ -37,19 +37,6 @@ def sglang(line=1, **changes):
     return json.loads(SGLANG.read_text().splitlines()[line]) | changes
 
 
-@pytest.fixture
-def file(tmp_path):
-    """Write results as JSON lines, or a text, and return the path."""
-
-    def write(*content):
-        path, first = tmp_path / "mine.txt", content[0]
-        lines = "\n".join(json.dumps(value) for value in content if not isinstance(first, bytes))
-        path.write_bytes(first if isinstance(first, bytes) else lines.encode())
-        return path
-
-    return write
-
-
 def only(path):
     (run,) = read_benchmarks([path])
     return run
@@ -68,7 +55,10 @@ def test_vllm_without_speculation_is_a_plain_run():
     assert run.value == pytest.approx(np.mean(tpots), rel=1e-4)
     assert run.prompt_length == pytest.approx(np.mean(values["input_lens"]))
     assert run.output_length == pytest.approx(np.mean(values["output_lens"]))
-    assert run.concurrency == 2
+    # few prompts run in a smaller batch than asked for
+    decode = sum(values["latencies"]) - sum(values["ttfts"])
+    assert run.batch_size == pytest.approx(1 + decode / values["duration"] / 2, rel=0.01)
+    assert (run.concurrency, round(run.batch_size, 2)) == (2, 1.58)
 
 
 def test_vllm_with_speculation_counts_the_token_that_the_target_adds():
@@ -111,7 +101,7 @@ def test_a_draft_length_that_the_file_does_not_tell_is_for_the_user_to_give(file
     refused("verify_tokens: got None", run.drafting, 3, topk=2)
 
 
-@pytest.mark.parametrize(("indent", "as_list"), [(None, False), (2, False), (None, True)])
+@cases("indent as_list", (None, False), (2, False), (None, True))
 def test_results_may_be_appended_or_be_a_list(tmp_path, indent, as_list):
     path, results = tmp_path / "mine", [vllm(), sglang(0)]
     texts = [json.dumps(result, indent=indent) for result in results]
@@ -144,14 +134,6 @@ def test_a_request_sees_the_others_while_they_decode():
     assert mean < 0.95 * seen
 
 
-def test_few_prompts_run_in_a_smaller_batch_than_asked_for(file):
-    values = json.loads(PLAIN.read_text())
-    run = only(PLAIN)
-    decode = sum(values["latencies"]) - sum(values["ttfts"])
-    assert run.batch_size == pytest.approx(1 + decode / values["duration"] / 2, rel=0.01)
-    assert (run.concurrency, round(run.batch_size, 2)) == (2, 1.58)
-
-
 def test_a_full_batch_is_the_one_asked_for(file):
     tpot, tokens = 0.01, 501
     full = {"max_concurrency": 8, "completed": 80, "total_output_tokens": 80 * tokens}
@@ -181,17 +163,15 @@ def test_a_row_may_hold_a_plain_and_a_speculative_run():
     assert (alone.quantity, alone.value, alone.prompt_length) == ("speedup", 1.2, None)
 
 
-@each_row(
-    ("row", "step"),
-    [
-        ({"tpot_ms": 8.0}, 0.008),
-        ({"step_ms": 8.0}, 0.008),
-        ({"tokens_per_s": 500.0, "tokens_per_step": 2.5, "draft_length": 3}, 0.020),
-        ({"spec_step_ms": 20.0, "tokens_per_step": 2.5, "draft_length": 3}, 0.020),
-        ({"spec_tpot_ms": 8.0, "tokens_per_step": 2.5, "draft_length": 3}, 0.020),
-    ],
+@one_case(
+    "row step",
+    ({"tpot_ms": 8.0}, 0.008),
+    ({"step_ms": 8.0}, 0.008),
+    ({"tokens_per_s": 500.0, "tokens_per_step": 2.5, "draft_length": 3}, 0.020),
+    ({"spec_step_ms": 20.0, "tokens_per_step": 2.5, "draft_length": 3}, 0.020),
+    ({"spec_tpot_ms": 8.0, "tokens_per_step": 2.5, "draft_length": 3}, 0.020),
 )
-@each_row("batch", ["concurrency", "batch_size", "batch_size_or_concurrency"])
+@one_case("batch", "concurrency", "batch_size", "batch_size_or_concurrency")
 def test_what_a_row_measured_becomes_a_step(table, row, step, batch):
     run = only(table(row | {batch: 4}))
     assert run.value == pytest.approx(step)
@@ -215,6 +195,7 @@ def test_tokens_per_second_and_tpot_tell_the_batch(table):
     assert only(table(drafting)).batch_size == pytest.approx(4)
     few = table(row | {"concurrency": 2})
     refused(r"row 1 tokens_per_s: .*at most the concurrency 2", read_benchmarks, [few])
+    assert only(table(row | {"step_batch": 3.5})).batch_size == 3.5
 
 
 # Rows of a public benchmark as the engine's own files
@@ -241,44 +222,40 @@ def test_published_rows_read_as_files_of_their_engine():
 ADAPTIVE = {"speculative_adaptive": True, "speculative_algorithm": "EAGLE"}
 
 
-@each_row(
-    ("result", "message"),
-    [
-        (vllm(completed=0), "completed: got 0; expected at least one finished request"),
-        (vllm(mean_tpot_ms=0.0), r"mean_tpot_ms: got 0\.0; .*more than one token"),
-        (vllm(mean_tpot_ms=None), "mean_tpot_ms: got None; .*--percentile-metrics"),
-        (vllm(spec_decode_num_drafts=0), "spec_decode_num_drafts: got 0"),
-        (sglang(mean_tpot_ms=0.0058), r"mean_tpot_ms: got 0\.0058; expected milliseconds, not"),
-        (vllm(spec_decode_acceptance_length=4.2), r"tokens_per_step: got 4\.2; .* \+ 1 = 4"),
-        (vllm(spec_decode_draft_tokens=66), r"spec_decode_draft_tokens: got '2\.44 a draft'"),
-        (sglang(accept_length=None), "accept_length: got None; .*40 steps"),
-        (sglang(backend="vllm"), "backend: got 'vllm'"),
-        (sglang(server_info=ADAPTIVE), "speculative_adaptive: got True"),
-        ({"avg_latency": 3.0, "latencies": [3.0]}, "got 'avg_latency, latencies'; expected JSON"),
-        ([3], "entry 1: got 3; expected JSON of vllm"),
-    ],
+@one_case(
+    "result message",
+    (vllm(completed=0), "completed: got 0; expected at least one finished request"),
+    (vllm(mean_tpot_ms=0.0), r"mean_tpot_ms: got 0\.0; .*more than one token"),
+    (vllm(mean_tpot_ms=None), "mean_tpot_ms: got None; .*--percentile-metrics"),
+    (vllm(spec_decode_num_drafts=0), "spec_decode_num_drafts: got 0"),
+    (sglang(mean_tpot_ms=0.0058), r"mean_tpot_ms: got 0\.0058; expected milliseconds, not"),
+    (vllm(spec_decode_acceptance_length=4.2), r"tokens_per_step: got 4\.2; .* \+ 1 = 4"),
+    (vllm(spec_decode_draft_tokens=66), r"spec_decode_draft_tokens: got '2\.44 a draft'"),
+    (sglang(accept_length=None), "accept_length: got None; .*40 steps"),
+    (sglang(backend="vllm"), "backend: got 'vllm'"),
+    (sglang(server_info=ADAPTIVE), "speculative_adaptive: got True"),
+    ({"avg_latency": 3.0, "latencies": [3.0]}, "got 'avg_latency, latencies'; expected JSON"),
+    ([3], "entry 1: got 3; expected JSON of vllm"),
 )
 def test_a_result_that_cannot_be_says_so_in_one_line(file, result, message):
     refused(message, read_benchmarks, [PLAIN, file(result)])
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "not empty"),
-        (PLAIN.read_bytes()[:400], r"line 1: .*complete, well-formed JSON"),
-        (SGLANG.read_bytes()[:-200], r"line 2: .*complete, well-formed JSON"),
-        (b'{"a": ' * 100_000, "line 1: "),
-        (b'{"model_id": "\xff"}', "UTF-8"),
-        (b"\x89PNG\r\n\x1a\n\xff,1", "well-formed CSV"),
-        (b"============ Serving Benchmark Result ============\nSuccessful requests: 6\n", "CSV"),
-        (b"concurrency,isl\n8,1000\n", "got 'concurrency, prompt_length'"),
-        (b"tpot_ms,tpot_ms\n8,8\n", "each column once"),
-        (b"tpot_ms,TPOT_ms\n8,8\n", "each column once"),
-        (b"PK\x03\x04\0\0\0\0", "a file of text or Parquet"),
-        (b"PAR1", r"a \.csv or \.parquet file"),
-        (b"[]", "at least one result"),
-    ],
+@cases(
+    "content message",
+    (b"", "not empty"),
+    (PLAIN.read_bytes()[:400], r"line 1: .*complete, well-formed JSON"),
+    (SGLANG.read_bytes()[:-200], r"line 2: .*complete, well-formed JSON"),
+    (b'{"a": ' * 100_000, "line 1: "),
+    (b'{"model_id": "\xff"}', "UTF-8"),
+    (b"\x89PNG\r\n\x1a\n\xff,1", "well-formed CSV"),
+    (b"============ Serving Benchmark Result ============\nSuccessful requests: 6\n", "CSV"),
+    (b"concurrency,isl\n8,1000\n", "got 'concurrency, isl'"),
+    (b"tpot_ms,tpot_ms\n8,8\n", "each column once"),
+    (b"tpot_ms,TPOT_ms\n8,8\n", "each column once"),
+    (b"PK\x03\x04\0\0\0\0", "a file of text or Parquet"),
+    (b"PAR1", r"a \.csv or \.parquet file"),
+    (b"[]", "at least one result"),
 )
 def test_a_file_that_is_none_of_these_says_so(file, content, message):
     path = file(content)
@@ -311,13 +288,11 @@ def test_a_plain_run_is_asked_for_where_only_speculative_ones_are_timed():
     assert "no run without speculation" in note
 
 
-@pytest.mark.parametrize(
-    ("content", "culprit"),
-    [
-        (b"[" + b"1," * 9_000_000 + b"1]", "leave out --save-detailed"),
-        (b"[" + b"1.2345678," * 100_000 + b"1]", "entry 1: got 1.23"),
-        (b"tpot_ms,concurrency\n" + b"5,1\n" * 100_001, "at most 100,000 rows"),
-    ],
+@cases(
+    "content culprit",
+    (b"[" + b"1," * 9_000_000 + b"1]", "leave out --save-detailed"),
+    (b"[" + b"1.2345678," * 100_000 + b"1]", "entry 1: got 1.23"),
+    (b"tpot_ms,concurrency\n" + b"5,1\n" * 100_001, "at most 100,000 rows"),
 )
 def test_what_would_take_much_memory_is_refused_in_one_line(content, culprit, file, monkeypatch):
     monkeypatch.setattr("specmodel.core.base.files._MOST_JSON", 100_000_000)
@@ -354,14 +329,12 @@ def dictionaries(source):
     yield from added.values()
 
 
-@pytest.mark.parametrize(
-    ("told", "rates"),
-    [
-        ([0.8, 0.4, 0.1], (0.8, 0.5, 0.25)),
-        ([0.8, 0.4], ()),  # not one for each position
-        ([0.5, 0.50001, 0.25], (0.5, 1.0, 0.5)),  # counters that were read while they rose
-        (None, ()),
-    ],
+@cases(
+    "told rates",
+    ([0.8, 0.4, 0.1], (0.8, 0.5, 0.25)),
+    ([0.8, 0.4], ()),  # not one for each position
+    ([0.5, 0.50001, 0.25], (0.5, 1.0, 0.5)),  # counters that were read while they rose
+    (None, ()),
 )
 def test_acceptance_by_position_is_given_that_of_all_before(told, rates, file):
     run = only(file(vllm(spec_decode_per_position_acceptance_rates=told)))
@@ -381,13 +354,11 @@ def test_a_look_up_gains_in_those_steps_that_have_a_draft(file):
     assert served.deployment["proposal_rate"] == run.proposal_rate
 
 
-@pytest.mark.parametrize(
-    ("info", "gpus"),
-    [
-        ({"tp_size": 4, "dp_size": 2, "pp_size": 1}, 8),
-        ({"tp_size": 8, "dp_size": 8, "enable_dp_attention": True}, 8),
-        ({"tp_size": "4"}, None),
-    ],
+@cases(
+    "info gpus",
+    ({"tp_size": 4, "dp_size": 2, "pp_size": 1}, 8),
+    ({"tp_size": 8, "dp_size": 8, "enable_dp_attention": True}, 8),
+    ({"tp_size": "4"}, None),
 )
 def test_the_gpus_are_those_of_sglang_s_degrees(info, gpus, file):
     assert only(file(sglang(server_info=info | {"speculative_algorithm": None}))).num_gpus == gpus
@@ -430,10 +401,3 @@ def test_keys_are_those_that_sglang_writes():
     server = own_source("sglang", "sglang/srt/arg_groups/field_order.py")
     ours = {key for key in sglang()["server_info"] if key.startswith("speculative_")}
     assert all(f'"{key}"' in server for key in (*ours, "model_path"))
-
-
-def test_the_batch_of_a_step_that_a_table_tells_is_taken(table):
-    row = {"concurrency": 16, "tokens_per_s": 126, "tpot_ms": 123.6, "step_batch": None}
-    told, other = read_benchmarks([table(row | {"step_batch": 15.84}, row)])
-    assert told.batch_size == 15.84
-    assert other.batch_size == pytest.approx(seen_batch(126 * 0.1236, 16))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from printed import refused
+from rows import cases
 
 import engines
 from published.population import VARIED, fit_population
@@ -19,7 +20,6 @@ from specmodel.calibrate.fit.measured import (
     read_serving,
     served_runs,
 )
-from specmodel.calibrate.fit.measured.aliases import profile_of
 from specmodel.calibrate.fit.measured.judge import host_speeds
 from specmodel.calibrate.fit.measured.tables import Served
 from specmodel.calibrate.fit.steps import RUN_SPREAD, VERIFY_SPREAD, measured_steps
@@ -70,7 +70,7 @@ _OF_DRAFTS = ("drafter", "tree_width")
 _OF_PLAIN = ("batch_size", "context_length", "prompt_length", "output_length")
 
 
-@pytest.mark.parametrize("name", ["sglang-v1", "vllm"])
+@cases("name", "sglang-v1", "vllm")
 def test_fits_rest_on_what_predictions_say(name: str) -> None:
     """The fit's own steps are those of the library, host and prefill included."""
     shipped = load_engine(name)
@@ -119,10 +119,8 @@ def missed_speedups(found: EngineUpdate) -> np.ndarray:
     return np.asarray(logs[0::2] - logs[1::2])
 
 
-@pytest.mark.parametrize("quantity", ["step_time", "speedup"])
-@pytest.mark.parametrize(
-    ("slower", "low", "high"), [(1.08, 0, 0), (2.0, 0.38, 1.15), (0.5, -0.55, -0.3)]
-)
+@cases("quantity", "step_time", "speedup")
+@cases("slower low high", (1.08, 0, 0), (2.0, 0.38, 1.15), (0.5, -0.55, -0.3))
 def test_what_no_overhead_explains_is_said_and_widens_intervals(
     quantity: str, slower: float, low: float, high: float
 ) -> None:
@@ -157,7 +155,7 @@ def of_two_knowns() -> EngineProfile:
     return load_engine("vllm").with_changes("engine", known)
 
 
-@pytest.mark.parametrize("times", [1.0, 20.0])
+@cases("times", 1.0, 20.0)
 def test_a_time_per_request_that_no_known_host_takes_is_found(times: float) -> None:
     """Loads that were not fitted are met, of smaller and of larger batches."""
     base = of_two_knowns()
@@ -238,13 +236,11 @@ def test_no_fit_to_a_published_host_is_doubted() -> None:
     assert doubted <= {"specforge-339", "vllm-peagle20b"}
 
 
-@pytest.mark.parametrize(
-    ("host", "faster", "changes", "found", "is_refused"),
-    [
-        ("specbundle", 2.0, {}, "of its kernels alone", True),
-        ("specbundle", 1.0, {"hardware": "a100_sxm_80gb"}, " 0.63 times the", True),
-        ("vllm-32628m", 0.2, {}, "times as long as predicted", False),
-    ],
+@cases(
+    "host faster changes found is_refused",
+    ("specbundle", 2.0, {}, "of its kernels alone", True),
+    ("specbundle", 1.0, {"hardware": "a100_sxm_80gb"}, " 0.63 times the", True),
+    ("vllm-32628m", 0.2, {}, "times as long as predicted", False),
 )
 def test_what_no_known_host_takes_is_doubted(
     host: str, faster: float, changes: dict[str, Any], found: str, is_refused: bool
@@ -335,7 +331,7 @@ def test_the_posterior_of_one_unknown_is_that_of_a_fine_grid() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("own", [("sglang", "sglang-v1", "tensorrt-llm"), ("vllm",)])
+@cases("own", ("sglang", "sglang-v1", "tensorrt-llm"), ("vllm",))
 def test_shipped_engines_are_what_the_fit_to_published_runs_gives(own: tuple[str, ...]) -> None:
     table = engines.runs(engines.TABLE)
     found = engines.fit(engines.rows_for(own[0], table.rows))
@@ -375,19 +371,15 @@ def test_a_slow_host_is_told_by_two_of_its_own_files() -> None:
     assert all(signs)
 
 
-@pytest.mark.parametrize("measured", [8.0, 1e-7])
-def test_other_units_are_refused(measured: float) -> None:
-    runs = [row("vllm", 1, 0, measured=5e-3), row("vllm", 1, 3, measured=measured)]
-    told = r"a step_time.*milliseconds"
-    refused(told, update_engine, runs, load_engine("vllm"), date="2026-11-22")
-
-
-def test_an_engine_without_a_fit_has_nowhere_to_start() -> None:
-    for told, runs, engine in (
+def test_other_units_and_engines_without_times_are_refused() -> None:
+    plain, (slow, fast) = row("vllm", 1, 0, measured=5e-3), (8.0, 1e-7)
+    for message, runs, engine in (
+        (r"a step_time.*milliseconds", [plain, row("vllm", 1, 3, measured=slow)], "vllm"),
+        (r"a step_time.*milliseconds", [plain, row("vllm", 1, 3, measured=fast)], "vllm"),
         ("engine: got 'ideal'; expected a profile with host times", [row("ideal", 1, 3)], "ideal"),
         ("runs: got '0 runs'", [], "vllm"),
     ):
-        refused(told, update_engine, runs, load_engine(engine), date="2026-11-22")
+        refused(message, update_engine, runs, load_engine(engine), date="2026-11-22")
 
 
 @pytest.mark.slow
@@ -485,13 +477,3 @@ def test_specbundle_is_met_by_one_profile_at_the_speed_of_its_host() -> None:
     judged, _ = judge_serving(replace(table, rows=tuple(rows)))
     assert len(judged) == 20
     assert judged["error"].abs().mean() <= 0.05
-
-
-@pytest.mark.parametrize(("version", "tokens"), [
-    ("0.28", 1), ("0.14 (main 2026-01)", 1), ("0.33", None), ("0.33.1", None), ("0.34", None),
-])  # fmt: skip
-def test_the_version_of_a_measurement_tells_who_walks_keys(
-    version: str, tokens: int | None
-) -> None:
-    _, changes = profile_of("vllm", version)
-    assert changes.get("engine.split_tokens") == tokens

@@ -22,18 +22,6 @@ def flat(**changes):
     return {name: value for name, value in (row | changes).items() if value is not None}
 
 
-@pytest.fixture
-def file(tmp_path):
-    """Write values as JSON, or a text, and return the path."""
-
-    def write(content, name="mine.json"):
-        path = tmp_path / name
-        path.write_text(content if isinstance(content, str) else json.dumps(content))
-        return path
-
-    return write
-
-
 # times, batches and contexts as the tables print them: T_TG / TG, (PP + TG/2), 1000 / (t/s), ...
 @cases(
     "name engine milliseconds batch tokens context",
@@ -99,14 +87,12 @@ def test_rows_are_taken_of_the_place_that_is_typed():
     assert [run.concurrency for run in kept] == [8, 16]
     assert told == {"tensor_parallel": 8, "data_parallel": 1, "expert_parallel": 1}
     assert out == "2 of 4 runs have another model, GPU or layout and are left out"
-    refused(
-        "hardware: got None; expected 1 or 8, as in these files",
-        placed,
-        runs,
-        typed | {"num_gpus": None},
-    )
-    refused("hardware: got '2 GPUs'; expected 1 or 8", placed, runs, typed | {"num_gpus": 2})
-    refused("hardware: got 'b200'; expected mi355x", placed, runs, typed | {"hardware": "b200"})
+    for change, message in (
+        ({"num_gpus": None}, "hardware: got None; expected 1 or 8, as in these files"),
+        ({"num_gpus": 2}, "hardware: got '2 GPUs'; expected 1 or 8"),
+        ({"hardware": "b200"}, "hardware: got 'b200'; expected mi355x"),
+    ):
+        refused(message, placed, runs, typed | change)
     one, _, _ = placed(runs, typed | {"num_gpus": 1})
     assert [run.concurrency for run in one] == [32]
 
@@ -195,11 +181,13 @@ def test_a_row_of_inferencex_that_cannot_be_says_so_in_one_line(content, message
 def test_damaged_files_say_so_in_one_line(name, old, new, message, file):
     text = (DATA / name).read_text()
     assert old in text
-    said = refused(message, read_benchmarks, [file(text.replace(old, new), name)])
+    said = refused(message, read_benchmarks, [file(text.replace(old, new), name=name)])
     assert name in said
 
 
 @cases("name", *(path.name for path in sorted(DATA.glob("*.json*"))))
 def test_a_file_that_is_cut_off_says_so(name, file):
     text = (DATA / name).read_text()
-    refused("complete, well-formed JSON", read_benchmarks, [file(text[: len(text) - 40], name)])
+    refused(
+        "complete, well-formed JSON", read_benchmarks, [file(text[: len(text) - 40], name=name)]
+    )

@@ -5,16 +5,18 @@ import json
 import numpy as np
 import pytest
 from printed import refused
+from rows import cases, one_case
 
 import specmodel
 from specmodel import load_architecture
-from specmodel.calibrate.fit.measured import judge_serving, read_serving, serving_errors
+from specmodel.calibrate.fit.measured import judge_serving, read_serving
 from specmodel.calibrate.fit.measured.aliases import (
     dtypes_of,
     profile_of,
     shipped_gpu,
     shipped_model,
 )
+from specmodel.calibrate.fit.measured.judge import serving_errors
 from specmodel.cli.commands import carry_out
 from specmodel.core.cost import resolve
 
@@ -47,22 +49,24 @@ PAIR = {
 }
 
 
-@pytest.mark.parametrize(
-    ("typed", "name"),
-    [
-        ("gpt-oss-120b", "gpt-oss-120b"),
-        ("Qwen3-235B-A22B-FP8", "qwen3-235b-a22b"),
-        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
-        ("llama-3-8b (dense)", "llama-3.1-8b"),
-    ],
+@one_case(
+    "find typed name",
+    (shipped_model, "gpt-oss-120b", "gpt-oss-120b"),
+    (shipped_model, "Qwen3-235B-A22B-FP8", "qwen3-235b-a22b"),
+    (shipped_model, "Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
+    (shipped_model, "llama-3-8b (dense)", "llama-3.1-8b"),
+    (shipped_gpu, "h200", "h200_sxm"),
+    (shipped_gpu, "B200_SXM", "b200"),
+    (shipped_gpu, "a100", "a100_sxm_80gb"),
 )
-def test_models_are_found_in_any_spelling(typed, name):
-    assert shipped_model(typed) == name
+def test_models_and_gpus_are_found_in_any_spelling(find, typed, name):
+    assert find(typed) == name
 
 
-@pytest.mark.parametrize("typed", ["glm-ocr (0.9B dense)", "Qwen3-31B", "", "Instruct"])
-def test_a_model_that_does_not_ship_is_not_another(typed):
-    refused("model", shipped_model, typed)
+def test_a_model_or_gpu_that_does_not_ship_is_not_another():
+    for typed in ("glm-ocr (0.9B dense)", "Qwen3-31B", "", "Instruct"):
+        refused("model", shipped_model, typed)
+    refused("system", shipped_gpu, "gb7")
 
 
 def test_equal_lengths_go_in_lockstep_where_prompts_are_read_first(table):
@@ -72,12 +76,6 @@ def test_equal_lengths_go_in_lockstep_where_prompts_are_read_first(table):
     without = {name: value for name, value in ROW.items() if name != "mean_context"}
     (one,) = read_serving(table(without | {"backend": "sglang"})).rows
     assert not one.points["lockstep"]
-
-
-def test_gpus_are_found_in_any_spelling():
-    for typed, name in (("h200", "h200_sxm"), ("B200_SXM", "b200"), ("a100", "a100_sxm_80gb")):
-        assert shipped_gpu(typed) == name
-    refused("system", shipped_gpu, "gb7")
 
 
 def test_dtypes_are_those_that_checkpoints_run_in():
@@ -118,9 +116,7 @@ def test_rows_that_are_not_taken_are_counted_and_named(table):
     assert [*read.not_taken, *refused] == [str(place) for place in range(1, 1 + len(odd))]
 
 
-@pytest.mark.parametrize(
-    ("is_parallel", "degrees", "spread"), [(True, [1, 8], 8), (False, [8, 1], 2)]
-)
+@cases("is_parallel degrees spread", (True, [1, 8], 8), (False, [8, 1], 2))
 def test_experts_are_cut_and_spread_as_a_row_says(table, is_parallel, degrees, spread):
     change = {"model": "DeepSeek-R1", "dtype": "fp8", "attention_data_parallel": is_parallel}
     judged, refused = judge_serving(read_serving(table(ROW | change | {"expert_parallel": spread})))
@@ -153,21 +149,29 @@ def test_a_pair_is_judged_by_its_speedup_or_else_by_the_step(table):
     assert judged["measured"].tolist() == [1.6, 0.009]
 
 
-@pytest.mark.parametrize(("engine", "version", "notes", "profile", "waits_for"), [
-    ("sglang", "branch of 2026-04", "speculation without overlap (v1)", "sglang-v1", None),
-    ("sglang", "main 2025-10 (0.5.4)", "v2 overlap", "sglang", ["ngram", "suffix", "block head"]),
-    ("vllm", "0.28 (V1)", "", "vllm", ["ngram", "suffix"]),
-    ("vllm", "2026-09", "", "vllm", ["ngram", "suffix"]),
-    ("vllm", "2026-08", "", "vllm", ["ngram", "suffix", "model", "parallel model"]),
-    ("vllm", "0.8.5 (V1)", "", "vllm-moesd-2025", None),
-])  # fmt: skip
+_LOOK_UPS = ["ngram", "suffix"]
+
+
+@cases(
+    "engine version notes profile waits_for tokens",
+    ("sglang", "branch of 2026-04", "speculation without overlap (v1)", "sglang-v1", None, None),
+    ("sglang", "main 2025-10 (0.5.4)", "v2", "sglang", [*_LOOK_UPS, "block head"], None),
+    ("vllm", "0.28 (V1)", "", "vllm", _LOOK_UPS, 1),
+    ("vllm", "0.33.1", "", "vllm", None, None),
+    ("vllm", "2026-09", "", "vllm", _LOOK_UPS, 1),
+    ("vllm", "2026-08", "", "vllm", [*_LOOK_UPS, "model", "parallel model"], 1),
+    ("vllm", "0.8.5 (V1)", "", "vllm-moesd-2025", None, None),
+    ("llama.cpp", "0.7", "", "llama.cpp", None, None),
+    ("trtllm", "1.2", "", "tensorrt-llm", None, None),
+)
 def test_the_profile_of_an_engine_follows_from_its_version(
-    engine, version, notes, profile, waits_for
+    engine, version, notes, profile, waits_for, tokens
 ):
     """Of SGLang, the first and second speculation; of vLLM, V1 is the name of an API."""
     found, changes = profile_of(engine, version, notes)
     assert found == profile
     assert changes.get("engine.waits_for") == waits_for
+    assert changes.get("engine.split_tokens") == tokens
 
 
 ODD = [
@@ -199,15 +203,13 @@ def test_rows_that_cannot_be_predicted_are_named_and_end_nothing(table, capsys):
     assert not reasons
 
 
-@pytest.mark.parametrize(
-    ("words", "kind"),
-    [
-        ("eagle (sglang-EAGLE-LLaMA3)", "EAGLE head"),
-        ("P-EAGLE: amazon/GPT-OSS-20B-P-EAGLE", "P-EAGLE head"),
-        ("n-gram", "n-gram look-up"),
-        ("NextN", "MTP head"),
-        ("draft model: Qwen/Qwen2-0.5B-Instruct (dense)", "Qwen2-0.5B"),
-    ],
+@cases(
+    "words kind",
+    ("eagle (sglang-EAGLE-LLaMA3)", "EAGLE head"),
+    ("P-EAGLE: amazon/GPT-OSS-20B-P-EAGLE", "P-EAGLE head"),
+    ("n-gram", "n-gram look-up"),
+    ("NextN", "MTP head"),
+    ("draft model: Qwen/Qwen2-0.5B-Instruct (dense)", "Qwen2-0.5B"),
 )
 def test_drafters_are_known_by_the_words_of_published_tables(table, words, kind):
     target = "deepseek-r1" if "MTP" in kind else PAIR["target"]
@@ -220,7 +222,7 @@ def test_drafters_are_known_by_the_words_of_published_tables(table, words, kind)
     assert resolve(read.rows[0].deployment)[0].drafter.name == kind
 
 
-@pytest.mark.parametrize(("lengths", "points"), [
+@cases("lengths points",
     ({}, {"context_length": 1000}),
     ({"context_length": 44_000}, {"context_length": 44_000}),
     ({"isl": 44_000, "context_length": 43_000}, {"context_length": 43_000}),
@@ -228,7 +230,7 @@ def test_drafters_are_known_by_the_words_of_published_tables(table, words, kind)
                                  "context_length": 1650}),
     ({"isl": 150, "osl": 3000, "context_length": 1600},
      {"prompt_length": 150, "output_length": 3000, "context_length": 1600}),
-])  # fmt: skip
+)  # fmt: skip
 def test_the_context_of_a_pair_is_that_of_the_table(table, lengths, points):
     (row,) = read_serving(table(PAIR | lengths)).rows
     assert {name: row.points.get(name) for name in points} == points
@@ -274,24 +276,18 @@ def test_rows_are_told_measured_beside_predicted_where_they_are_few(table, capsy
     assert "Rows compared: 2." in page
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"isl": 0}, "isl"),
-        ({"model": "DeepSeek-R1", "expert_parallel": 3}, "expert_parallel"),
-        ({"measured_tpot_ms": 0.02}, "milliseconds"),
-    ],
+@cases(
+    "typed change words",
+    ("--serving TABLE", {"isl": 0}, "isl"),
+    ("--serving TABLE", {"model": "DeepSeek-R1", "expert_parallel": 3}, "expert_parallel"),
+    ("--serving TABLE", {"measured_tpot_ms": 0.02}, "milliseconds"),
+    ("h100_sxm", {}, "MEASUREMENTS"),
+    ("h100_sxm TABLE --serving TABLE", {}, "none with --serving"),
+    ("--serving no-such-file.csv", {}, "no-such-file.csv"),
 )
-def test_a_table_that_cannot_be_is_refused_in_one_line(table, change, words, capsys):
-    assert carry_out(["fit", "check", "--serving", str(table(ROW | change))]) == 2
+def test_a_table_that_cannot_be_judged_is_refused_in_one_line(table, typed, change, words, capsys):
+    path = str(table(ROW | change))
+    assert carry_out(["fit", "check", *typed.replace("TABLE", path).split()]) == 2
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "words", ["h100_sxm", "h100_sxm rows.csv --serving rows.csv", "--serving no-such-file.csv"]
-)
-def test_the_command_is_told_what_to_judge(words, capsys):
-    assert carry_out(["fit", "check", *words.split()]) == 2
-    assert capsys.readouterr().err.count("\n") == 1

@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from rows import cases, each_row
+from rows import cases, one_case
 
 from specmodel.calibrate.measure import lengths_by_table
 
@@ -25,19 +25,19 @@ FLAT = "model: qwen3-30b-a3b\nmethod: eagle3\nthinking_on: {1: 1.5, 2: 1.9, 4: 2
 IN_BRACES = "m: {maths: {on: {2: 2.5}, off: {1: 1.5, 3: n/a}}, code: {on: {1: 1.9}}}"
 
 
-@each_row(["text", "lengths"], [
+@one_case("text lengths",
     (NESTED, {"qwen3-30b-a3b thinking_on": {1: 1.76, 2: 2.36, 3: 2.84, 5: 3.25},
               "qwen3-30b-a3b thinking_off": {1: 1.7, 2: 2.31, 3: 2.29}}),
     (FLAT, {"qwen3-30b-a3b thinking_on": {1: 1.5, 2: 1.9, 4: 2.1}}),
     (IN_BRACES, {"m maths on": {2: 2.5}, "m maths off": {1: 1.5}, "m code on": {1: 1.9}}),
     ("2: 2.1\n1: 1.6\n0: 1.0\n", {"": {1: 1.6, 2: 2.1}}),
     ("model: m\n12:30:05 ready\nstep: 3\n", {}),
-])  # fmt: skip
+)  # fmt: skip
 def test_tables_are_named_by_their_headings(text, lengths):
     assert lengths_by_table(text, "text") == lengths
 
 
-@pytest.mark.parametrize("text", [NESTED, FLAT])
+@cases("text", NESTED, FLAT)
 def test_what_is_pasted_predicts_each_length(text, tmp_path, run, document, rows):
     path = tmp_path / "lengths.yaml"
     path.write_text(text)

@@ -132,16 +132,13 @@ def test_two_scrapes_give_what_was_counted_between(write):
     np.testing.assert_allclose(measured.acceptance_by_position, [0.7, 0.5, 3 / 7], rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("later", "match"),
-    [
+@cases("later match",
         ([(LLAMA, *ONE[1:])], f"model_name: got '{LLAMA}'; expected {QWEN}"),
         ([(QWEN, 5, *ONE[2:]), TWO], 'engine="0".; expected the same engines and positions'),
         ([(*ONE[:3], 2999, ONE[4]), TWO], f"^{DRAFTED}: got 2999; .*the earlier count"),
         ([(*ONE[:4], [801, 559, 280]), TWO], "position 1: got 559; .*the earlier count"),
         ([(QWEN, 0, 9000, 27000, [7200, 5000, 2500]), (QWEN, 1, 9, 27, [4] * 3)],
-         f"{DRAFTS}: got 9; expected at least 500"),  # that restarted, though the sum rose
-    ],
+         f"{DRAFTS}: got 9; expected at least 500"),  # that restarted, though the sum rose,
 )  # fmt: skip
 def test_only_counters_of_the_same_engines_that_rose_have_a_difference(later, match, write):
     refused(match, scraped_acceptance, write(ONE, TWO), write(*later, name="later.prom"))
@@ -170,6 +167,11 @@ def one(name, value, position=None):
 def test_a_torn_scrape_does_a_wrong_one_does_not(write):
     torn = scraped_acceptance(write(one(ACCEPTED, 1650)))
     assert torn.tokens_per_step == 2.65
+    counts = ((9999, [7000]), (30100, [8000, 5000, 2000]), (30000, [8000, 8010, 2000]))
+    for drafted, by_position in counts:
+        measured = scraped_acceptance(write((QWEN, 0, 10_000, drafted, by_position)))
+        assert 1 <= measured.mean_draft_length <= len(by_position)
+        assert (measured.acceptance_by_position <= 1).all()
     for wrong in (1700, 1600):
         told = f"{BY_POSITION}: got 1640; expected the sum over positions to be {wrong}"
         refused(told, scraped_acceptance, write(one(ACCEPTED, wrong)))
@@ -206,7 +208,7 @@ def test_bad_scrapes_are_refused_in_one_line(case, write, refuse):
     assert re.search(match, error), error
 
 
-@pytest.mark.parametrize("line", ["<html>", 'vllm:x{a="b" 3', "# TYPE x"])
+@cases("line", "<html>", 'vllm:x{a="b" 3', "# TYPE x")
 def test_a_malformed_line_is_told_by_its_number(line, write, refuse):
     path = write("\n".join([*scrape(ONE).splitlines()[:8], line]))
     start = repr(line)[:10].rstrip("'\"")
@@ -286,12 +288,3 @@ def test_requests_that_ran_are_a_mean_of_scrapes_that_had_any(write):
     assert ran(3, 8) == 5.5
     assert ran(0, 8) == 8
     assert ran(0, "NaN") is None
-
-
-@cases(
-    "drafted by_position", (9999, [7000]), (30100, [8000, 5000, 2000]), (30000, [8000, 8010, 2000])
-)
-def test_counters_read_while_they_were_raised(drafted, by_position, write):
-    measured = scraped_acceptance(write((QWEN, 0, 10_000, drafted, by_position)))
-    assert 1 <= measured.mean_draft_length <= len(by_position)
-    assert (measured.acceptance_by_position <= 1).all()

@@ -7,32 +7,32 @@ from typing import Any
 import numpy as np
 
 MOSTLY = 0.9
-"""Share of steps with a draft from which all are taken to have one: where they were not counted
-apart, first tokens of answers, which prompts emit, pass for steps without one [-]."""
+"""Share of steps with a draft above which all steps are assumed to have a draft [-]. The first
+tokens of answers, which prompts emit, may be counted as steps without a draft."""
 
 
 def proposal_share(drafts: float, accepted: float, emitted: float) -> float:
-    """Return the share of steps that had a draft, from what was counted in the same time [-].
+    """Return the share of steps with a draft, from counts of the same period [-].
 
-    Each step emits one token beside those accepted. vLLM counts drafts where there was one, and its
-    acceptance length is by draft: a look-up that proposes in half of the steps gains half of that.
+    Each step emits the accepted tokens and one more. vLLM's acceptance length is a mean over steps
+    with a draft. A look-up that proposes in half of the steps therefore gains half as much.
 
     Parameters
     ----------
     drafts, accepted, emitted
-        Steps of a request with a draft [-], tokens accepted, and all that were emitted [token].
+        Steps of a request with a draft [-], accepted tokens, and all emitted tokens [token].
     """
     share = drafts / max(emitted - accepted, drafts)
     return share if share < MOSTLY else 1.0
 
 
 def shares_reached(counts: Sequence[float]) -> list[float]:
-    """Return shares of drafts that accepted at least 1, 2, ... tokens, by counts of 0, 1, ... [-].
+    """Return shares of drafts with at least 1, 2, ... accepted tokens [-].
 
     Parameters
     ----------
     counts
-        Drafts of which so many tokens were accepted, some of them above 0 [-].
+        Number of drafts with 0, 1, ... accepted tokens, of which at least one is above 0 [-].
     """
     at_least: list[float] = np.cumsum(counts[::-1])[::-1].tolist()
     return [count / at_least[0] for count in at_least[1:]]
@@ -48,20 +48,21 @@ def acceptance_arguments(
 ) -> list[dict[str, Any]]:
     """Return an acceptance as arguments of `specmodel.predict`, in one form or two.
 
-    Rates by position end at the last measured position; the other form goes further. If drafts vary
-    in length, the arguments have the mean length, as predict charges the length that it is given.
-    The other form then describes a look-up, which has a draft in a share of steps.
+    Rates by position end at the last measured position, and the other form has no such end. If
+    drafts vary in length, the arguments contain the mean length, because predict charges the length
+    that it is given. The other form then describes a look-up, in which some steps have no draft.
 
     Parameters
     ----------
     tokens_per_step
-        Tokens emitted per request and step: accepted ones and one more [token].
+        Tokens emitted per request and step: accepted tokens and one more [token].
     rates
-        Chance that a token is accepted if all before it were, by position; empty if unknown [-].
+        Chance by position that a token is accepted if all tokens before it were; empty if unknown
+        [-].
     longest, mean
         Longest draft, and the mean draft if lengths vary; None if unknown [token].
     proposal_rate
-        Share of steps with a draft; None for all [-].
+        Share of steps with a draft; None for all steps [-].
 
     Returns
     -------
@@ -74,7 +75,7 @@ def acceptance_arguments(
         first = [{"acceptance_by_position": f"conditional:{by_position}"}] if rates else []
         return [*first, tokens | {"measured_draft_length": longest}]
     share = float(f"{proposal_rate or 1.0:.4g}")
-    # whole tokens near the mean, at least as many as were accepted
+    # the whole number of tokens near the mean, but at least the number of accepted tokens
     least = [ceil((tokens_per_step - 1) / by - 1e-6) for by in (1.0, share)]
     every, own = (max(round(mean / by), n, 1) for by, n in zip((1.0, share), least, strict=True))
     looked_up = {"draft_length": own} | tokens | {"proposal_rate": share}

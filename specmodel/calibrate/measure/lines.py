@@ -15,7 +15,7 @@ def with_tables(text: str) -> Iterator[tuple[str, dict[str, str]]]:
     """
     names: list[str] | None = None
     for line in text.translate(_BARS).splitlines():
-        if not _ALNUM.search(line):  # empty, or what is drawn around a table
+        if not _ALNUM.search(line):  # an empty line, or a line of a table's frame
             names = names if line.strip() else None
             yield line, {}
             continue

@@ -1,6 +1,6 @@
 """Read acceptance from pasted text: log lines of engines, printed results, answers, gauges.
 
-Also read tokens per step by draft length, as InferenceX lists them in YAML.
+Also read tables of tokens per step by draft length, such as InferenceX's YAML.
 """
 
 import re
@@ -21,59 +21,59 @@ from specmodel.core.base.files import toml_tables
 
 _TABLES = toml_tables(Path(__file__).parent / "data/logs.toml")
 _ENGINES: dict[str, list[str]] = _TABLES["engines"]
-"""What tells who printed a text."""
+"""Words by which the program that printed a text is recognised."""
 _ENDS: dict[str, str] = {
     f" {end}": name for name, ends in _TABLES["figures"].items() for end in ends
 }
-"""How engines and benchmarks end the name of a figure, and what it is here."""
+"""Ends of the names that engines and benchmarks give to a figure, with the name used here."""
 _POSITION = re.compile(r".*\b(?:pos|position|token) *([0-9]{1,2})(?: accept[a-z]*(?: rate)?)?")
-"""The name of a share of drafts by its position, which counts from 0 or 1."""
+"""Name of the share of drafts at a position, which counts from 0 or 1."""
 _HUMP, _SPACES = re.compile("(?<=[a-z])(?=[A-Z])"), str.maketrans("#_-", "   ")
-"""What parts the words of a name: a capital, or a sign."""
+"""A capital and the signs that separate the words of a name."""
 
 _VALUE = r"[0-9]*\.?[0-9]+"
 _FIGURE = re.compile(
     r"(?P<name>[\w#/. -]++)(?:(?:\((?!server)[\w/. ]+\))?[\"']?\s*+[:=|│┃]\s*+[(\[]?\s*+"
     rf"(?P<values>{_VALUE}%?(?:,\s*{_VALUE}%?)*))?"
 )
-"""What may be a name, and a number or several where they follow as in a line, a table or JSON."""
-_GROUPS, _EMPTY = re.Match.groups, re.compile(r"(?m)^[^0-9:=|│┃\n]*\n")
-"""What a match has, and lines without a figure, which are skipped at once."""
+"""A possible name, and one or several numbers that follow it in a line, a table or JSON."""
+_EMPTY = re.compile(r"(?m)^[^0-9:=|│┃\n]*\n")
+"""Lines without a figure."""
 _IN_TABLES = re.compile(r"(?m)^ *[|│┃║]")
 _TOTAL = re.compile(r"(?:statistics +(?=\S+: )|\[(?=MTP Stats))(\S+) .*")
-"""What llama.cpp counted of one drafter, or ATOM of all, over all requests."""
+"""Counts over all requests: of one drafter in llama.cpp, of all drafters in ATOM."""
 
 _WHOLE = 0.02
-"""By so much the mean draft may be shorter than all others, as requests end [-]."""
+"""Share by which the mean draft may be shorter than the longest, because requests end [-]."""
 _MOST = 1e15
-"""Largest figure that is read."""
+"""Limit of figures: larger ones are read as this number [-]."""
 _ENTRY = re.compile(r"([^\s{}:,\"'][^{}:,\"']{0,99}+)[\"']? *:(?: +([^\s{},]+))?(?=[\s{},]|$)")
-"""A key and its value, if that stands beside it."""
+"""A key, and its value if it is on the same line."""
 _LEAST_KEPT = 0.9
-"""Share of the tokens of a shorter draft that a longer one has at least, as errors make some fall
-[-]."""
+"""Least tokens per step of a draft, relative to shorter drafts: measurement errors can make them
+fall [-]."""
 
 
 class LoggedAcceptance(Struct, frozen=True, kw_only=True):
-    """Acceptance as an engine or a benchmark printed it, over all such lines.
+    """Acceptance that an engine or a benchmark printed, over all its lines.
 
     Parameters
     ----------
     engine, num_lines
-        Program that printed it, "" if unknown, and number of lines or results read [-].
+        Program that printed the text, "" if unknown, and number of lines or results read [-].
     tokens_per_step
-        Tokens emitted per request and step: accepted ones and one more. Mean over lines, weighted
-        by their drafts if known, else by running requests [token].
+        Tokens emitted per request and step: accepted tokens and one more. The mean over lines is
+        weighted by their drafts if known, else by running requests [token].
     draft_length
-        Number of positions counted, the longest draft; None if unknown [token].
+        Number of positions counted: the longest draft. None if unknown [token].
     mean_draft_length
-        Tokens drafted per step, fewer than the longest draft if drafts end early or steps have
-        none; None if unknown [token].
+        Tokens drafted per step; None if unknown. It is below the longest draft if drafts end early,
+        or if some steps have no draft [token].
     proposal_rate
         Share of steps with a draft; None if unknown [-].
     accepted_by_position
-        Shares of drafts with at least the first 1, 2, ... tokens accepted, perhaps of the first
-        positions only; empty if unknown [-].
+        Shares of drafts with at least the first 1, 2, ... tokens accepted; empty if unknown. Later
+        positions may be missing [-].
     running_requests
         Mean number of running requests over lines; None if unknown [request].
     """
@@ -88,30 +88,26 @@ class LoggedAcceptance(Struct, frozen=True, kw_only=True):
     running_requests: float | None = None
 
     @property
-    def shares_by_position(self) -> tuple[float, ...]:
-        """The same as `accepted_by_position` [-]."""
-        return self.accepted_by_position
-
-    @property
     def acceptance_by_position(self) -> list[float]:
-        """Chance that a token is accepted if all before it were, at each position [-]."""
+        """Chance at each position that a token is accepted if all tokens before it were [-]."""
         shares = sorted(self.accepted_by_position, reverse=True)
         return conditional_acceptance(shares).tolist() if shares else []
 
 
 def logged_acceptance(text: str | Iterable[str], where: str) -> LoggedAcceptance | None:
-    """Return the acceptance in a text; None if it has no figure of a known kind.
+    """Return the acceptance in a text; None if the text has no figure of a known kind.
 
-    It reads log lines, printed results and answers to requests of vLLM, SGLang, llama.cpp,
+    Known texts are log lines, printed results and answers to requests of vLLM, SGLang, llama.cpp,
     TensorRT-LLM and ATOM, and gauges of SGLang. vLLM counts steps with a draft. The number of steps
-    without one follows from its lines of throughput, if the text has them. llama.cpp's counts over
-    all requests are used if they include steps without a draft, or if there are none by request. Of
-    ATOM's counts, the last one is used. Contradicting figures raise an InputError.
+    without a draft follows from vLLM's lines of throughput, if the text has them. llama.cpp counts
+    by request and over all requests. Its counts over all requests are used if they include steps
+    without a draft, or if the text has no others. ATOM counts since its start, so that its last
+    count is used. Figures that contradict each other raise an InputError.
 
     Parameters
     ----------
     text, where
-        The text, or blocks of whole lines of a long one, and its name in an InputError.
+        The text, or blocks of whole lines of a long text, and its name in an InputError.
 
     Examples
     --------
@@ -121,7 +117,7 @@ def logged_acceptance(text: str | Iterable[str], where: str) -> LoggedAcceptance
     engines, totals, sums = set[str](), dict[str, str](), Counter[Any]()
 
     def plain() -> Iterator[str]:
-        """Yield blocks without totals, of which the last of each drafter is kept."""
+        """Yield blocks without totals. Keep the last total of each drafter."""
         for block in [text] if isinstance(text, str) else text:
             engines.update(name for name in _ENGINES if any(map(block.count, _ENGINES[name])))
             totals.update((each[1], each[0]) for each in _TOTAL.finditer(block))
@@ -133,22 +129,26 @@ def logged_acceptance(text: str | Iterable[str], where: str) -> LoggedAcceptance
         sums.update(_line(record, where))
     of_all = Counter(_line(_sum([*_records(totals.values())]), where))
     if not (sums["lines"] or of_all["lines"]):
-        _refuse_fraction(sums["accepted"], sums["drafted"], where)
+        if sums["drafted"] and sums["accepted"] <= sums["drafted"]:
+            fraction = f"{sums['accepted'] / sums['drafted']:.4g}"
+            expected = "the number of drafts or a mean length too. Or give predict"
+            expected += f" `accepted_fraction={fraction}` and `measured_draft_length`"
+            raise InputError(where, f"an accepted fraction of {fraction} alone", expected)
         return None
-    told = " and ".join(name for name in _ENGINES if name in engines)
+    printed_by = " and ".join(name for name in _ENGINES if name in engines)
     if not sums["of"] and (not sums["lines"] or of_all["proposed"] < (1 - _WHOLE) * of_all["of"]):
         sums = of_all
-    return _logged(sums, sums if sums["of"] else of_all, told, where)
+    return _logged(sums, sums if sums["of"] else of_all, printed_by, where)
 
 
 def _logged(
     sums: Mapping[Any, float], of_all: Mapping[Any, float], engine: str, where: str
 ) -> LoggedAcceptance:
-    """Return sums over lines as acceptance, checked; `of_all` tells steps with a draft."""
+    """Return the acceptance from sums over lines; `of_all` contains the steps with a draft."""
     lengths = sorted(key[1] for key in sums if key[0] == "length")
     if len(lengths) > 1:
-        told = f"drafts of {', '.join(map(str, lengths))} positions"
-        raise InputError(where, told, "lines with one draft length")
+        found = f"drafts of {', '.join(map(str, lengths))} positions"
+        raise InputError(where, found, "lines with one draft length")
     if not (weight := sums["weight"]):
         raise InputError(where, "lines without a draft", "lines of steps that drafted")
     longest, tokens = next(iter(lengths), None), sums["tokens"] / weight
@@ -177,27 +177,28 @@ def _logged(
 
 
 def _records(blocks: Iterable[str]) -> Iterator[dict[str, list[float]]]:
-    """Yield records: dicts of values by name; a name that occurs again begins a new record."""
-    told: dict[str, list[float]] = {}
+    """Yield records of values by name. A name that occurs again begins a new record."""
+    record: dict[str, list[float]] = {}
     for text in blocks:
         for row in _TABLES["rewritten"]:
             text = re.sub(row["looks"], row["read"], text) if row["word"] in text else text
         text = _by_row(text) if _IN_TABLES.search(text) else text
-        for name, values in map(_GROUPS, _FIGURE.finditer(_EMPTY.sub("", text))):
+        for figure in _FIGURE.finditer(_EMPTY.sub("", text)):
+            name, values = figure.groups()
             if not values or not (name := _known(name)):
                 continue
-            if name in told:
-                yield told
-                told = {}
+            if name in record:
+                yield record
+                record = {}
             if "," in values and name not in ("reached", "histogram"):
                 values = re.sub(r",(?=[0-9]{3}\b)", "", values)  # of thousands
             each = ((value.rstrip("%"), 100 if "%" in value else 1) for value in values.split(","))
-            told[name] = [min(float(value), _MOST) / by for value, by in each]
-    yield told
+            record[name] = [min(float(value), _MOST) / by for value, by in each]
+    yield record
 
 
 def _by_row(text: str) -> str:
-    """Return a text with rows of tables that have a column of means as lines of one figure each."""
+    """Return a text in which each cell of a table with means has its own line and name."""
     return "".join(
         "".join(f"{name}: {cell}\n" for name, cell in row.items())
         if "tokens" in map(_known, row)
@@ -208,26 +209,27 @@ def _by_row(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _known(name: str) -> str:
-    """Return the name here of a figure, with its position if it has one; "" if it is unknown."""
+    """Return the name used here for a figure, with its position; "" for an unknown figure."""
     words = f" {_HUMP.sub(' ', name.strip()).lower()}".translate(_SPACES)
     if at := _POSITION.fullmatch(words):
         return f"position {at[1]}"
     return _ENDS.get(max((end for end in _ENDS if words.endswith(end)), key=len, default=""), "")
 
 
-def _line(told: dict[str, list[float]], where: str) -> dict[Any, float]:
-    """Return what a record adds to the sums over lines; only shares if it tells no mean."""
-    one = {name: values[0] for name, values in told.items()}
+def _line(record: dict[str, list[float]], where: str) -> dict[Any, float]:
+    """Return what a record adds to the sums over lines; only counts if it has no mean."""
+    one = {name: values[0] for name, values in record.items()}
     accepted, drafted, steps, proposed = map(one.get, ("accepted", "drafted", "drafts", "proposed"))
-    tokens, reached, length = _mean(one, _shares(told, where), where)
+    tokens, reached, length = _mean(one, _shares(record, where), where)
     gained = (tokens or 1) - 1
     if steps is None and accepted and gained:
         steps = accepted / gained
-    if accepted is not None and {"looped", "made"} & one.keys():  # a server's first is the prompt's
+    if accepted is not None and {"looped", "made"} & one.keys():
+        # in a server, the prompt emits the first token
         every = max(one.get("looped", one.get("made", 1) - 1) - accepted, 0.0)
-        # llama-speculative counts the prompt's token: seen where no draft is cut short
+        # llama-speculative counts the prompt's token, as runs with only whole drafts show
         every -= drafted == (every - 1) * one.get("length", -1)
-        few = steps is None or every > (1 + _WHOLE) * steps + 1  # steps have a draft
+        few = steps is None or every > (1 + _WHOLE) * steps + 1  # few steps have a draft
         tokens, proposed = (None, proposed or steps) if few else (tokens, proposed or every)
         steps = every
     if steps is None and length and drafted is not None:
@@ -239,7 +241,7 @@ def _line(told: dict[str, list[float]], where: str) -> dict[Any, float]:
             accepted, drafted = one.get("fraction", 0.0), float("fraction" in one)
         return {"accepted": accepted, "drafted": drafted}
     weight = drafts = one.get("running", 1.0) if steps is None else steps
-    if gained > 0 and {"generated", "gained"} <= one.keys():  # vLLM's, both a second
+    if gained > 0 and one.get("gained") and "generated" in one:  # of vLLM, both per second
         by_draft = one["gained"] / gained
         share = proposal_share(by_draft, one["gained"], one["generated"])
         proposed, weight = drafts, drafts / share
@@ -262,14 +264,14 @@ def _line(told: dict[str, list[float]], where: str) -> dict[Any, float]:
 
 
 def _mean(one: Mapping[str, float], shares: tuple[float, ...], where: str) -> tuple[Any, ...]:
-    """Return tokens of a step that drafts, shares of drafts, and positions, where they are told.
+    """Return the tokens of a step with a draft, the shares of drafts, and the positions, if known.
 
-    A first share of 1 may be that of the token that each step emits anyway.
+    A first share of 1 may belong to the token that each step emits anyway.
     """
     tokens, accepted, steps, length = map(one.get, ("tokens", "accepted", "drafts", "length"))
     if steps and accepted is not None:
         counted = 1 + accepted / steps
-        # may be a mean over requests, with the prompt's token
+        # the mean may be over requests, and include the prompt's token
         if tokens and abs(counted - tokens) > 0.05 * counted + 1 / steps:
             _refuse(where, f"counts that make {counted:.4g} tokens", f"a mean of {tokens:.4g}")
         tokens = tokens or counted
@@ -279,13 +281,16 @@ def _mean(one: Mapping[str, float], shares: tuple[float, ...], where: str) -> tu
         if mean and shares and abs(1 + sum(each) - mean) <= 0.01 + 0.005 * len(each):  # decimals
             return 1 + sum(each), each, max(len(each), length or 0)
     if shares and by_rates > (mean or 0):
-        told = f"a mean of {mean:.4g}" if mean else f"drafts of {length:g}"
-        _refuse(where, f"rates of {len(shares)} positions, which make {by_rates:.4g} tokens", told)
+        other = f"drafts of {length:g}" if mean is None else f"a mean of {mean:.4g}"
+        _refuse(where, f"rates of {len(shares)} positions, which make {by_rates:.4g} tokens", other)
     return tokens, shares, length
 
 
 def _sum(kinds: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
-    """Return the counts of all drafters of llama.cpp, whose first has a step; else the last."""
+    """Return the sums of llama.cpp's counts by drafter, or else the last counts.
+
+    The counts of one drafter include the number of steps.
+    """
     names = ("accepted", "drafted", "proposed")
     sums = {name: sum(kind.get(name, [0.0])[0] for kind in kinds) for name in names}
     steps = [kind[name][0] for kind in kinds for name in ("calls", "proposed") if name in kind]
@@ -296,15 +301,15 @@ def _sum(kinds: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
     return (own[0] if len(own) == 1 else {}) | {name: [value] for name, value in sums.items()}
 
 
-def _shares(told: dict[str, list[float]], where: str) -> tuple[float, ...]:
-    """Return the shares of drafts of which the first 1, 2, ... tokens were accepted [-]."""
-    if any(told.get("histogram", ())):
-        return tuple(shares_reached(told["histogram"]))
-    at = {int(name[8:]): values[0] for name, values in told.items() if name.startswith("position")}
+def _shares(record: dict[str, list[float]], where: str) -> tuple[float, ...]:
+    """Return the shares of drafts with at least the first 1, 2, ... tokens accepted [-]."""
+    if any(record.get("histogram", ())):
+        return tuple(shares_reached(record["histogram"]))
+    at = {int(n[8:]): values[0] for n, values in record.items() if n.startswith("position")}
     if at and sorted(at) != [*range(first := min(min(at), 1), first + len(at))]:
         raise InputError(where, f"rates at {', '.join(map(str, at))}", "rates at all positions")
     percent = 100 if max(at.values(), default=0) > 1 else 1
-    return tuple(told.get("reached", ())) or tuple(at[i] / percent for i in sorted(at))
+    return tuple(record.get("reached", ())) or tuple(at[i] / percent for i in sorted(at))
 
 
 def _refuse(where: str, one: str, other: str) -> NoReturn:
@@ -312,17 +317,8 @@ def _refuse(where: str, one: str, other: str) -> NoReturn:
     raise InputError(where, f"{one}, but {other}", "the complete figures of one run")
 
 
-def _refuse_fraction(accepted: float, drafted: float, where: str) -> None:
-    """Refuse a fraction of the drafted tokens alone, and name the options that take it."""
-    if drafted and accepted <= drafted:
-        fraction = f"{accepted / drafted:.4g}"
-        expected = "the number of drafts or a mean length too. Or give predict"
-        expected += f" `accepted_fraction={fraction}` and `measured_draft_length`"
-        raise InputError(where, f"an accepted fraction of {fraction} alone", expected)
-
-
 def _gauges(text: str) -> Iterator[dict[str, list[float]]]:
-    """Yield records of SGLang's gauge, one of each engine that a scrape of its metrics has."""
+    """Yield a record of SGLang's gauge for each engine in a scrape of its metrics."""
     labelled = rf"(\{{[^\n]*\}})? ({_VALUE})"
     running = dict(re.findall(rf"(?m)^sglang:num_running_reqs{labelled}", text))
     for labels, tokens in re.findall(rf"(?m)^sglang:spec_accept_length{labelled}", text):
@@ -332,7 +328,7 @@ def _gauges(text: str) -> Iterator[dict[str, list[float]]]:
 
 
 def lengths_by_table(text: str, where: str) -> dict[str, dict[int, float]]:
-    """Return tokens per step by draft length, by headings of a table; empty without a table.
+    """Return tokens per step by draft length for each table, named by its headings.
 
     Parameters
     ----------
@@ -346,7 +342,7 @@ def lengths_by_table(text: str, where: str) -> dict[str, dict[int, float]]:
     """
     tables = defaultdict[str, dict[int, float]](dict)
     headings: list[tuple[tuple[int, int], str]] = []
-    for line in re.sub(r"(?m)#.*|^.{1000,}", "", text).splitlines():  # lines of tables are short
+    for line in re.sub(r"(?m)#.*|^.{1000,}", "", text).splitlines():  # no line of a table is longer
         for entry in _ENTRY.finditer(line):
             key, value, before = entry[1].strip(), entry[2] or "", line[: entry.start()]
             level = len(line) - len(line.lstrip()), before.count("{") - before.count("}")
@@ -359,7 +355,7 @@ def lengths_by_table(text: str, where: str) -> dict[str, dict[int, float]]:
 
 
 def _lengths(table: dict[int, float], where: str) -> dict[int, float]:
-    """Return a table by length; refuse tokens that no draft of a length can make."""
+    """Return a table in the order of lengths. Refuse tokens that no draft of a length can make."""
     least = 1.0
     for length, tokens in sorted(table.items()):
         if not least <= tokens <= length + 1:

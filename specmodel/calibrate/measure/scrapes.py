@@ -1,8 +1,8 @@
 """Read acceptance from the counters of a running vLLM, in saved scrapes of ``/metrics``."""
 
 import itertools
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,44 +23,42 @@ DRAFTS, DRAFTED, ACCEPTED, BY_POSITION = COUNTERS = tuple(
 )
 
 TORN = 0.01
-"""Counters may contradict each other by so much [-]: an engine of several processes can be
-scraped while it raises one counter after another."""
+"""Largest contradiction of counters that is accepted [-]. A scrape of an engine with several
+processes may fall between the updates of two counters."""
 
 RUNNING = "vllm:num_requests_running"
 EMITTED, FIRST = "vllm:generation_tokens_total", "vllm:time_to_first_token_seconds_count"
-"""Tokens of all answers, and how many had a first one, which prompts emit."""
+"""Tokens of all answers, and the number of answers with a first token, which prompts emit."""
 
-Counts = dict[tuple[str, str], float]
-"""Values by the labels of an engine, such as ``engine="0"``, and the counter with its position."""
-
-Sums = dict[str, dict[str, float]]
-"""Other values by model and name, summed over engines."""
+Counts = dict[str, dict[str, int]]
+"""Counts by engine (its labels, such as ``engine="0"``), and by counter with its position."""
 
 
 class MeasuredAcceptance(Struct, frozen=True, kw_only=True, eq=False):
-    """Acceptance as an engine counted it, over steps with a draft.
+    """Acceptance that an engine counted over steps with a draft.
 
     Parameters
     ----------
     model_name, num_engines
         Label of the counters, and number of engines in the sums [-].
     num_drafts, num_draft_tokens, num_accepted_tokens
-        Steps of a sequence with a draft, their drafted tokens, and accepted ones [-] [token].
+        Steps of a sequence with a draft, their drafted tokens, and accepted tokens [-] [token].
     accepted_by_position
         Number of drafts with at least the first 1, 2, … tokens accepted [-].
     mean_draft_length, max_draft_length
-        Mean number of drafted tokens per step, and number of positions counted: the engine's
+        Mean number of drafted tokens per step, and number of counted positions: the engine's
         ``num_speculative_tokens`` [token].
     proposal_rate
         Share of steps with a draft; None if the scrape has no count of emitted tokens [-].
     acceptance_rate, acceptance_by_position
-        Chance that a token is accepted if all before it were, solved at the mean draft length, and
-        for each position [-].
+        Chance that a token is accepted if all tokens before it were: one rate, solved at the mean
+        draft length, and a rate for each position [-].
     tokens_per_step, accepted_fraction
-        Accepted tokens per step, plus the target's own one [token]; accepted over drafted [-].
+        Accepted tokens per step, plus the target's own token [token]; accepted over drafted tokens
+        [-].
     running_requests
-        Requests running on all engines, as a mean of scrapes that had any; None if none had
-        [request].
+        Requests running on all engines: the mean over scrapes with running requests, None without
+        such a scrape [request].
     """
 
     model_name: str
@@ -82,11 +80,6 @@ class MeasuredAcceptance(Struct, frozen=True, kw_only=True, eq=False):
     def draft_length(self) -> int:
         """The longest draft [token]."""
         return self.max_draft_length
-
-    @property
-    def shares_by_position(self) -> FloatArray:
-        """Shares of drafts with at least the first 1, 2, ... tokens accepted [-]."""
-        return np.asarray(self.accepted_by_position / self.num_drafts)
 
 
 def scraped_acceptance(
@@ -113,15 +106,17 @@ def scraped_acceptance(
         Sums over the engines of the model, with rates by position for `Acceptance`. Raise an
         InputError if nothing was drafted, or if the counters contradict each other.
 
-    Notes ----- The engine counts steps with a draft. The number of steps without one, in which
-    n-gram look-ups found nothing, follows from emitted tokens. If a scrape lacks these, tokens per
-    step describe only steps with a draft, and are too high for a look-up.
+    Notes
+    -----
+    The engine counts steps with a draft. The number of steps without a draft, in which n-gram
+    look-ups found nothing, follows from emitted tokens. If a scrape has no count of emitted tokens,
+    tokens per step describe only steps with a draft, and are too high for a look-up.
 
     If drafts differ in length (n-gram look-up, draft-length schedules, the end of a request), the
-    acceptance rate is solved at their mean. Tokens per step are concave in the draft length, so the
-    result is at most the rate of the tokens, if that does not depend on the length. The rates by
-    position are too low from position 2 on, because a draft that ended before a position counts as
-    rejected there. The tokens per step computed from them are right at every length.
+    acceptance rate is solved at their mean. Tokens per step are concave in the draft length. The
+    result is therefore at most the true rate, if the rate does not depend on the length. The rates
+    by position are too low from position 2 on, because a draft that ended before a position counts
+    as rejected there. The tokens per step computed from them are right at every length.
     """
     name, counts, gauges = _read_scrape(path, model, text)
     ran, emitted = [gauges[RUNNING]], gauges[EMITTED] - gauges[FIRST]
@@ -132,11 +127,8 @@ def scraped_acceptance(
         if name_later != name:
             raise InputError("model_name", name_later, f"{name}, as in the earlier scrape")
         counts = _growth(counts, counts_later)
-    totals: Counter[str] = Counter()
-    for (_, counter), count in counts.items():
-        totals[counter] += int(count)
-    drafts, drafted, accepted = totals[DRAFTS], totals[DRAFTED], totals[ACCEPTED]
-    reached = [totals[_at(i)] for i in range(len(totals) - 3)]
+    of_engines = [[*own.values()] for own in counts.values()]
+    drafts, drafted, accepted, *reached = map(sum, zip(*of_engines, strict=True))
     _check_consistent(drafts, drafted, accepted, reached)
     by_position = np.minimum.accumulate(np.minimum(reached, drafts))
     mean_length = min(max(drafted / drafts, 1.0), float(len(reached)))
@@ -145,7 +137,7 @@ def scraped_acceptance(
     flat = acceptance.Acceptance(accepted_fraction=fraction, measured_draft_length=mean_length)
     return MeasuredAcceptance(
         model_name=name,
-        num_engines=len({engine for engine, _ in counts}),
+        num_engines=len(counts),
         num_drafts=drafts,
         num_draft_tokens=drafted,
         num_accepted_tokens=accepted,
@@ -164,71 +156,70 @@ def scraped_acceptance(
 def _read_scrape(
     path: str | Path, model: str | None, text: str | None = None
 ) -> tuple[str, Counts, Mapping[str, float]]:
-    """Return the model's name, the counters of its engines, each with all, and other sums."""
+    """Return the model's name, the counts of its engines, and sums of other series by name."""
     where = f"scrape {path}"
     text = read_text(Path(path), "scrape", "text") if text is None else text
-    found = list(samples(text, where))
-    models: dict[str, Counts] = defaultdict(dict)
-    others: Sums = defaultdict(lambda: defaultdict(float))
-    for name, labels, value in found:
+    models: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    others: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    reason = "this is no vLLM scrape"
+    for name, labels, value in samples(text, where):
+        if name.startswith("vllm:"):
+            reason = "none found: speculation may be off"
         if name in (RUNNING, EMITTED, FIRST) and value > 0:  # neither negative nor NaN
             others[labels.get("model_name", "")][name] += value
         if name in COUNTERS:
-            model_name, series = _series(name, labels)
-            if series in models[model_name]:
-                raise InputError(f"{where} {series[1]}", labels, "each series once")
-            models[model_name][series] = value
+            model_name, engine, counter = _series(name, labels)
+            if counter in models[model_name][engine]:
+                raise InputError(f"{where} {counter}", labels, "each series once")
+            models[model_name][engine][counter] = value
     if not models:
-        is_vllm = any(name.startswith("vllm:") for name, _, _ in found)
-        reason = "none found: speculation may be off" if is_vllm else "this is no vLLM scrape"
         raise InputError("scrape", str(path), f"counters vllm:spec_decode_* ({reason})")
     if model is None and len(models) > 1:
         raise InputError("model", None, f"one of {nearest('', models)}")
     chosen = next(iter(models)) if model is None else model
     if chosen not in models:
         raise InputError("model", chosen, nearest(chosen, models))
-    _check_complete(models[chosen], where)
-    return chosen, models[chosen], others[chosen]
+    return chosen, _complete(models[chosen], where), others[chosen]
 
 
-def _series(name: str, labels: dict[str, str]) -> tuple[str, tuple[str, str]]:
-    """Return the model, and the labels of the engine with the counter and its position."""
+def _series(name: str, labels: Mapping[str, str]) -> tuple[str, str, str]:
+    """Return the model, the other labels of the engine, and the counter with its position."""
     others = dict(sorted(labels.items()))
     model = others.pop("model_name", None)
-    if model is None:  # several models would be summed as if they were engines of one
+    if model is None:  # counts of several models would be added up as if of one
         raise InputError(name, labels, "a label model_name, as vLLM writes it")
     if name == BY_POSITION:
         position = whole_of(others.pop("position", ""))
         if position is None:
             raise InputError(name, labels, "a label position that counts from 0")
         name = _at(position)
-    return model, (", ".join(f'{label}="{text}"' for label, text in others.items()), name)
+    return model, ", ".join(f'{label}="{text}"' for label, text in others.items()), name
 
 
 def _at(position: object) -> str:
     return f"{BY_POSITION} position {position}"
 
 
-def _check_complete(counts: Counts, where: str) -> None:
-    """Refuse an engine that lacks a counter or position, and values that are no counts."""
-    engines = sorted({engine for engine, _ in counts})
-    positions = Counter(engine for engine, counter in counts if counter not in COUNTERS)
-    needed = [DRAFTS, DRAFTED, ACCEPTED, *map(_at, range(max(positions.values(), default=1)))]
-    for engine, counter in itertools.product(engines, needed):
-        if (engine, counter) not in counts:
+def _complete(engines: Mapping[str, Mapping[str, float]], where: str) -> Counts:
+    """Return the counts of each engine in one order. Refuse missing counters and invalid counts."""
+    positions = max(len(own.keys() - {*COUNTERS}) for own in engines.values())
+    needed = [DRAFTS, DRAFTED, ACCEPTED, *map(_at, range(max(positions, 1)))]
+    for engine, counter in itertools.product(sorted(engines), needed):
+        if counter not in engines[engine]:
             raise InputError(where, f"engine {engine}".strip(), f"the counter {counter} too")
-        # beyond 2⁵³, a counter kept as a double no longer counts
+        # beyond 2⁵³, a counter that is a double no longer counts
         bounds = {"minimum": 0, "maximum": 2.0**53}
-        check(f"{where} {counter}", counts[engine, counter], **bounds, whole=True)
+        check(f"{where} {counter}", engines[engine][counter], **bounds, whole=True)
+    return {engine: {name: int(own[name]) for name in needed} for engine, own in engines.items()}
 
 
 def samples(text: str, where: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yield name, labels and value [-] of each sample in a scrape; name the first line at fault."""
+    """Yield name, labels and value [-] of each sample. Errors name the first bad line."""
     from prometheus_client.parser import text_fd_to_metric_families
 
     lines = text.split("\n")
     numbers = iter(range(len(lines)))
-    try:  # the parser does not say which line is at fault: it is the last one that it took
+    try:  # the parser does not name the bad line: it is the last line that the parser read
         for family in text_fd_to_metric_families(cast(Any, (lines[i] for i in numbers))):
             for sample in family.samples:
                 yield sample.name, sample.labels, float(sample.value)
@@ -240,19 +231,23 @@ def samples(text: str, where: str) -> Iterator[tuple[str, dict[str, str], float]
 
 def _growth(earlier: Counts, later: Counts) -> Counts:
     """Return the counts added between two scrapes of the same engines."""
-    for engine, counter in sorted(earlier.keys() ^ later.keys()):
-        expected = "the same engines and positions in both scrapes"
-        raise InputError(counter, engine, expected)
-    for key, then in earlier.items():
-        if later[key] < then:
-            expected = f"at least {then:.0f}, the earlier count: the engine was"
-            expected += " restarted, or the scrapes are in the wrong order"
-            raise InputError(key[1], int(later[key]), expected)
-    return {key: now - earlier[key] for key, now in later.items()}
+    for engine in sorted(earlier.keys() | later.keys()):
+        then, now = earlier.get(engine, {}), later.get(engine, {})
+        if then.keys() != now.keys():
+            raise InputError("later", engine, "the same engines and positions in both scrapes")
+        for counter, count in then.items():
+            if now[counter] < count:
+                expected = f"at least {count}, the earlier count: the engine was"
+                expected += " restarted, or the scrapes are in the wrong order"
+                raise InputError(counter, now[counter], expected)
+    return {
+        engine: {counter: count - earlier[engine][counter] for counter, count in own.items()}
+        for engine, own in later.items()
+    }
 
 
-def _check_consistent(drafts: int, drafted: int, accepted: int, reached: list[int]) -> None:
-    """Refuse counters that no engine could have counted."""
+def _check_consistent(drafts: int, drafted: int, accepted: int, reached: Sequence[int]) -> None:
+    """Refuse counts that no engine can produce."""
     longest = len(reached)
     if drafts == 0:
         raise InputError(DRAFTS, 0, "at least 1 draft; wait for traffic, then scrape again")

@@ -1,4 +1,4 @@
-"""Read, predict and judge measurements of whole engines, published or a user's own."""
+"""Read measurements of whole engines, and compare them with predictions."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
         judge_serving as judge_serving,
         judged_engines as judged_engines,
         judged_facts as judged_facts,
-        serving_errors as serving_errors,
     )
     from specmodel.calibrate.fit.measured.runs import (
         Run as Run,

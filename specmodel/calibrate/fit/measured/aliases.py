@@ -17,13 +17,13 @@ from specmodel.core.models.architecture import Architecture, list_architectures
 from specmodel.core.models.checkpoints import checkpoint
 
 TABLES = toml_tables(Path(__file__).parent / "data/tables.toml")
-"""How tables of measurements call columns and engines."""
+"""Columns and engines of tables of measurements."""
 
 
 def shipped_model(name: str) -> str:
-    """Return the name of the shipped architecture that a name, its start or a hub id means.
+    """Return the shipped architecture of a name, the start of a name or a hub id.
 
-    Otherwise, an InputError names the nearest ones, or all that a beginning fits.
+    An InputError for any other name shows the nearest names, or all names with this start.
     """
     known = list_architectures()
     plain = re.sub(r"\(.*?\)", "", str(name)).strip().rpartition("/")[2]
@@ -36,15 +36,15 @@ def shipped_model(name: str) -> str:
 
 
 def model_of(name: str) -> str:
-    """Return a path to a ``.json`` or ``.toml`` unchanged, else the shipped architecture."""
+    """Return the shipped architecture of a name, or a path to ``.json`` or ``.toml`` unchanged."""
     plain = re.sub(r"\(.*?\)", "", str(name)).strip()
     return plain if plain.endswith((".json", ".toml")) else shipped_model(name)
 
 
 def drafter_of(words: str) -> str:
-    """Return the drafter that a table's words stand for, without a length, or remarks in brackets.
+    """Return the drafter that a table's words describe. Ignore a length and remarks in brackets.
 
-    What follows "draft model" is the name or path of one.
+    The words after "draft model" are the name or path of a model.
     """
     draft_model = re.match(r"(?:draft[ _-]model|standalone)\b[:\s]*(.*)", words.strip(), re.I)
     if draft_model:
@@ -55,7 +55,7 @@ def drafter_of(words: str) -> str:
 
 
 def shipped_gpu(name: str) -> str:
-    """Return the hardware profile that the name of a GPU stands for, such as h100_sxm for H100."""
+    """Return the hardware profile of a GPU's name, such as h100_sxm for H100."""
     known, plain = list_hardware(), str(name).strip()
     for tried in (plain, re.sub("[_-]sxm$", "", plain, flags=re.I)):
         if found := known_name(full_name(tried, known), known, "system"):
@@ -74,38 +74,37 @@ def stack_of(engine: str) -> str:
 def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, dict[str, Any]]:
     """Return the host profile of a speculating engine, and the fields that differ from it.
 
-    The version is a number, a month or a year; of a month, the newest that was out when it began.
-    "v1" and "v2" are SGLang's schedulers; "neither with overlap" says that plain decoding did not
-    overlap either.
+    The version is a number, a month or a year. A month means the newest version that was released
+    before the month began. "v1" and "v2" are SGLang's schedulers. "neither with overlap" means that
+    plain decoding did not overlap the host's work either.
     """
-    stack = stack_of(engine)
-    is_synchronous = "neither with overlap" in notes
-    changes: dict[str, Any] = {"engine.hides_host": "none"} if is_synchronous else {}
-    if stack not in TABLES["profiles"]:
-        return "tensorrt-llm", changes
-    row = TABLES["profiles"][stack]
+    row, changes = TABLES["profiles"][stack := stack_of(engine)], dict[str, Any]()
+    if "neither with overlap" in notes:
+        changes["engine.hides_host"] = "none"
+    if "since" not in row:
+        return row["profile"], changes
     number = re.search(r"(?<![\d.])(\d+)\.(\d+)(?:\.(\d+))?", version)
     is_old = "2025" in version
     if number:
         is_old = [int(part) for part in number.groups("0")] < row["since"]
-    said = re.search(r"\bv([12])\b", f"{version} {notes}") if stack == "sglang" else None
-    if said:
-        is_old = said[1] == "1"
+    scheduler = re.search(r"\bv([12])\b", f"{version} {notes}") if stack == "sglang" else None
+    if scheduler:
+        is_old = scheduler[1] == "1"
     month = re.search(r"\b20\d\d-\d\d\b", version)
-    told = number[0] if number else month and newest_at(row["profile"], month[0])
-    if told and not is_old:
-        own = of_version(row["profile"], told)
+    known = number[0] if number else month and newest_at(row["profile"], month[0])
+    if known and not is_old:
+        own = of_version(row["profile"], known)
         changes |= {f"engine.{name}": value for name, value in own.items()}
     return row["before" if is_old else "profile"], changes
 
 
 def dtypes_of(label: str, model: Architecture, stack: str, kv_dtype: str = "") -> dict[str, Any]:
-    """Return the dtypes that a checkpoint runs in, as `deploy` takes them.
+    """Return the dtypes of a checkpoint as arguments of `deploy`.
 
-    What published checkpoints run in: with fp8, some models scale blocks, others tensors. With
-    nvfp4, the KV cache has 8 bits (``kv_cache_quant_algo``).
-    With fp8, the cache has 8 bits in TensorRT-LLM and for NVIDIA's dense checkpoints, which scale
-    tensors; it has 16 in vLLM and SGLang for other checkpoints, by the default of the model.
+    Published checkpoints show the rules. In fp8, some models scale blocks and others tensors. The
+    KV cache has 8 bits with nvfp4 (``kv_cache_quant_algo``). With fp8, the cache has 8 bits in
+    TensorRT-LLM and for NVIDIA's dense checkpoints, which scale tensors. Other checkpoints in fp8
+    have a cache of 16 bits in vLLM and SGLang by default.
     """
     plain = re.split(r"[(,]", str(label).lower())[0].replace("experts", "").strip()
     dtype = check_dtype("dtype", plain) if plain else ""

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import product
 from math import ceil
 from pathlib import Path
 from statistics import fmean
@@ -18,9 +19,11 @@ from specmodel.calibrate.fit.measured.aliases import shipped_gpu
 from specmodel.calibrate.fit.measured.records import (
     EXPECTED,
     Cells,
+    Unused,
     cells,
     check_milliseconds,
     records,
+    used,
     within,
 )
 from specmodel.calibrate.fit.measured.runs import (
@@ -37,21 +40,16 @@ from specmodel.core.base.errors import InputError
 from specmodel.core.base.tables import as_number
 from specmodel.core.cost.deploying import GPU_DEGREES
 
-NEAR_WHOLE = 0.05  # how far a run's mean draft length may be from a whole number [token]
+NEAR_WHOLE = 0.05  # most difference of a run's mean draft length from a whole number [token]
 MOST_SPREAD = 100.0  # largest difference of repeats over their median [-]
 _TIMES = ("step", "tpot", "throughput")
-_KINDS = ("", "base_", "spec_")  # what may precede the columns of these
 _DRAFTING = ("draft_length", "topk", "verify_tokens", "tokens_per_step", "drafter")
 _MOST_GPUS = 10**6
 _PLACE = re.compile(" (line|entry) [0-9]+$")
 
 
-class _NotTaken(Exception):  # noqa: N818 - no error: other records may be
-    """Why a record is no run."""
-
-
 def read_benchmarks(paths: Sequence[str | Path]) -> tuple[Run, ...]:
-    """Return the runs in benchmark files, and infer each format from the content.
+    """Return the runs in benchmark files. The content of a file shows its format.
 
     Parameters
     ----------
@@ -61,26 +59,28 @@ def read_benchmarks(paths: Sequence[str | Path]) -> tuple[Run, ...]:
     Returns
     -------
     tuple of Run
-        In the order of files and rows; a plain run that several rows of a table repeat, once. An
-        InputError names the file, the line or row, and the key or column that cannot be.
+        Runs in the order of files and rows. If rows of a table repeat a plain run, it is returned
+        once. An InputError names the file, the line or row, and the invalid key or column.
 
     Notes
     -----
-    A step takes TPOT x tokens per step: all tools leave out the first token and average TPOT over
-    requests (GuideLLM over tokens), and all acceptance lengths count the token that the target
-    adds. SGLang's acceptance is an average since its server started. Its files tell the draft
-    length only if they hold what the server said of itself; otherwise `Run.drafting` sets it.
-    GuideLLM and AIPerf tell of drafts what vLLM tells them request by request, under
-    ``--per-request-spec-decode-metrics``. Without it, and of vLLM before 0.14, files tell nothing
-    of drafts: such a run is a plain one whose events bring several tokens. For the batch see
-    `seen_batch`. Iterations of TensorRT-LLM are one run for each batch and draft length.
+    The time of a step is TPOT x tokens per step. All tools exclude the first token from TPOT and
+    average TPOT over requests (GuideLLM: over tokens). All acceptance lengths count the token that
+    the target adds. SGLang's acceptance is an average since its server started. Files of SGLang
+    contain the draft length only with the server's information; else `Run.drafting` sets it.
 
-    A row of a table may hold a plain run (`base_` columns), a speculative one (`spec_`), or
-    both; tokens per second are those of all requests. The batch of a row is its column step_batch.
-    Without that column it is computed by `seen_batch` if
-    the row has both tokens per second and the time of a token or step, and else is the concurrency
-    that the row names. Rows that a column usable calls false are passed over. A row's step_spread,
-    by how much so many repeats differ, (largest - smallest) / median, gives the noise of its runs.
+    GuideLLM and AIPerf record drafts if vLLM reports them for each request
+    (``--per-request-spec-decode-metrics``). Without that option, and with vLLM before 0.14, files
+    do not mention drafts. Such a run counts as plain, and its events contain several tokens. Runs
+    of TensorRT-LLM's iterations are averaged by batch and draft length. `seen_batch` explains the
+    batch.
+
+    A row of a table may contain a plain run (`base_` columns), a speculative run (`spec_`
+    columns), or both. Tokens per second are the total of all requests. A column step_batch gives
+    the batch. Without it, `seen_batch` computes the batch if the row has both tokens per second
+    and the time of a token or step; else the batch is the row's concurrency. Rows with a false
+    value in the column usable are skipped. The column step_spread gives the noise: the difference
+    of the largest and the smallest repeat, divided by their median.
     """
     if not paths:
         raise InputError("benchmarks", "no file", EXPECTED["formats"])
@@ -88,14 +88,14 @@ def read_benchmarks(paths: Sequence[str | Path]) -> tuple[Run, ...]:
 
 
 def _file_runs(path: Path) -> Iterator[Run]:
-    """Yield the runs of one file: a plain run that rows repeat, once; the mean of iterations."""
+    """Yield the runs of one file: repeated plain runs once, and iterations as their mean."""
     alike: dict[Any, list[Run]] = defaultdict(list)
     reason = "at least one result"
     for source, values in records(path):
         try:
             runs = [_run(part, source) for part in _parts(values, source)]
-        except _NotTaken as told:
-            reason = f"{reason}; {told}" if ";" not in reason else reason
+        except Unused as unused:
+            reason = f"{reason}; {unused}" if ";" not in reason else reason
             continue
         for run in runs:
             is_one = run.is_speculative or run.source != source
@@ -110,46 +110,35 @@ def _file_runs(path: Path) -> Iterator[Run]:
 
 
 def _parts(values: Any, source: str) -> Iterator[Cells]:
-    """Yield a record by the names of its format; of a row of a user's table, its runs apart."""
+    """Yield a record by the names of its format. A row of a user's table may have several runs."""
     row = cells(values, source)
     for path, (wrong, expected) in row.form.get("refuse", {}).items():
-        if (found := within(values, path)) is not None and _is_so(found, wrong):
+        if re.fullmatch(wrong, str(found := within(values, path)).lower()):
             raise InputError(f"{row.prefix}{path}", found, expected)
-    for path, pattern in row.form.get("skip", {}).items():
-        if _is_so(found := within(values, path), pattern):
-            raise _NotTaken(f"{path} is {found}")
-    for path, pattern in row.form.get("parts", {}).items():
-        if not (parts := _is_so(found := within(values, path), pattern)):
-            raise _NotTaken(f"{path} is {found}")
-        row = replace(row, values={**row.values, **parts.groupdict("0")})
+    row = replace(row, values={**row.values, **used(values, row.form.get("only", {}))})
     yield from [row] if row.form["marks"] else _kinds(row, Cells(values, row.prefix))
 
 
-def _is_so(value: Any, pattern: str) -> re.Match[str] | None:
-    return re.fullmatch(pattern, str(value).lower())
-
-
-def _kinds(row: Cells, own: Cells) -> Iterator[Cells]:
-    """Yield a row's plain run, its speculative one, and its speedup unless both runs have times."""
-    kinds = {kind: {n: own.number(f"{kind}{row.keys[n]}") for n in _TIMES} for kind in _KINDS}
-    found = {kind: {n: v for n, v in each.items() if v is not None} for kind, each in kinds.items()}
-    for kind, name in ((kind, name) for kind, each in found.items() for name in each):
-        own.positive(f"{kind}{row.keys[name]}")
-    speculates = row.number("draft_length") or row.number("tokens_per_step") not in (None, 1.0)
-    # columns that name neither kind are of the one that the row is
-    base, drafted = found["base_"], found["spec_"]
-    base, drafted = (base, found[""] | drafted) if speculates else (found[""] | base, drafted)
-    speedup = None if base and drafted else row.number("speedup")
-    common = {n: cell for n, cell in row.values.items() if n not in (*_TIMES, "speedup")}
-    if base:
-        plain = {name: cell for name, cell in common.items() if name not in _DRAFTING}
-        yield replace(row, values=plain | base)
-    if drafted:
-        yield replace(row, values=common | drafted | {"drafter": True})
+def _kinds(row: Cells, columns: Cells) -> Iterator[Cells]:
+    """Yield a row's plain run, its speculative run, and its speedup unless both runs have times."""
+    drafts = row.number("draft_length") or row.number("tokens_per_step") not in (None, 1.0)
+    found: dict[str, dict[str, float]] = {"base_": {}, "spec_": {}}
+    for kind, name in product(("", *found), _TIMES):
+        column = f"{kind}{row.keys[name]}"
+        if columns.number(column) is not None:
+            # columns without a prefix belong to the kind of run that the row describes
+            own = kind or ("spec_" if drafts else "base_")
+            found[own][name] = columns.positive(column)
+    speedup = None if all(found.values()) else row.number("speedup")
     if speedup is not None:
-        yield replace(row, values=common | {"speedup": speedup, "drafter": True})
-    elif not base and not drafted:
+        found["speedup"] = {"speedup": speedup}
+    if not any(found.values()):
         raise InputError(row.prefix.strip(), "no measured number", EXPECTED["formats"])
+    rest = {**row.values, **dict.fromkeys((*_TIMES, "speedup"))}
+    for kind, times in found.items():
+        drafting = dict.fromkeys(_DRAFTING) if kind == "base_" else {"drafter": True}
+        if times:
+            yield replace(row, values=rest | drafting | times)
 
 
 def _run(row: Cells, source: str) -> Run:
@@ -165,23 +154,24 @@ def _run(row: Cells, source: str) -> Run:
         check_milliseconds([tpot], row.called("tpot"))
     event = unit * (row.number("event", strict=False) or 0.0)
     event = event / tpot if event and tpot else row.number("tokens_per_event", strict=False) or 1.0
-    own = _drafting(row, completed * (output - 1) if completed and output else 0.0, event)
-    seconds = step / 1e3 if step else tpot and tpot / 1e3 * own["tokens_per_step"]
+    drafts = _drafting(row, completed * (output - 1) if completed and output else 0.0, event)
+    tokens = drafts["tokens_per_step"]
+    seconds = step / 1e3 if step else tpot and tpot / 1e3 * tokens
     decoding = rate and rate * max(1 - 1 / output, 0) if completed and output else rate
-    timed = _timed(row, seconds, decoding, own["tokens_per_step"], is_alone)
-    at_once = f", {timed['batch_size']:g} at once"
-    context = prompt + (output or 0.0) / 2 if is_alone and prompt is not None else None
-    named: dict[str, Any] = {name: row.text(name) for name in ("engine", "version")}
-    if not is_alone:
-        named |= {"prompt_length": prompt, "output_length": output}
+    timed = _timed(row, seconds, decoding, tokens, is_alone)
+    if "is_mean" in form:
+        source = _PLACE.sub(f", {timed['batch_size']:g} at once", source)
     return Run(
-        **own,
+        **drafts,
         **timed,
-        **named,
-        source=_PLACE.sub(at_once, source) if form.get("is_mean") else source,
+        source=source,
+        engine=row.text("engine"),
+        version=row.text("version"),
         model=form.get("called", {}).get(name := row.text("model"), name),
         place=tuple(place.items()),
-        context_length=context,
+        prompt_length=None if is_alone else prompt,
+        output_length=None if is_alone else output,
+        context_length=prompt + (output or 0.0) / 2 if is_alone and prompt is not None else None,
         noise=_noise(row),
         tokens_per_event=event,
     )
@@ -190,8 +180,8 @@ def _run(row: Cells, source: str) -> Run:
 def _length(row: Cells, kind: str, completed: float | None) -> float | None:
     """Return the mean length of prompts or outputs [token].
 
-    Where only the longest that were drawn are told, outputs follow from times, and prompts are as
-    much shorter.
+    If a file contains only the longest lengths that were drawn, the mean output follows from
+    times, and the mean prompt is shorter by the same factor.
     """
     length, total = row.amount(f"{kind}_length"), row.amount(f"{kind}_tokens")
     if total and completed:
@@ -205,26 +195,29 @@ def _length(row: Cells, kind: str, completed: float | None) -> float | None:
 def _timed(
     row: Cells, step: float | None, rate: float | None, tokens: float, is_alone: bool
 ) -> dict[str, Any]:
-    """Return what was measured, of a step [s], and how many requests decoded together."""
+    """Return the measured quantity of a run, its concurrency and its batch.
+
+    `step` is the time of a step [s], `rate` the tokens per second of decoding requests [token/s].
+    """
     completed, speedup, batch = map(row.number, ("completed", "speedup", "step_batch"))
     asked, is_open = row.number("concurrency", strict=False), (row.number("rate") or 0.0) > 0
     if row.form["marks"] and row.values.get("concurrency") is not None:
         asked = None if is_open else row.positive("concurrency", "requests at once, or null")
+    quantity, value = "step_time" if speedup is None else "speedup", speedup or step
     if speedup is not None:
-        batch, kind = asked, {"quantity": "speedup", "value": speedup}
-    else:
-        if batch is None and rate and step and not is_alone:
-            batch = _seen(row, rate * step / tokens, asked, completed)
-        step = asked * tokens / rate if asked and rate and not step else step
-        kind = {"quantity": "step_time", "value": step or 0.0}
+        batch = asked
+    elif batch is None and rate and step and not is_alone:
+        batch = _seen(row, rate * step / tokens, asked, completed)
+    if asked and rate and not value:
+        value = asked * tokens / rate
     batch = asked if batch is None else batch
-    if batch is None or not kind["value"]:
+    if batch is None or not value:
         raise InputError(f"{row.prefix}concurrency", None, "concurrent requests (or batch_size)")
-    return kind | {"concurrency": asked, "batch_size": batch}
+    return {"quantity": quantity, "value": value, "concurrency": asked, "batch_size": batch}
 
 
 def _seen(row: Cells, decoding: float, asked: float | None, completed: float | None) -> float:
-    """Return the batch that a request sees, of so many that decode on average [request]."""
+    """Return the batch that a request sees if `decoding` requests decode on average [request]."""
     if asked and not completed and decoding > (1 + MOST_APART) * asked:
         value = f"{decoding:.3g} requests, as tokens per second times TPOT"
         expected = f"at most the concurrency {asked:g}; give tokens/s of all requests, times in ms"
@@ -234,25 +227,26 @@ def _seen(row: Cells, decoding: float, asked: float | None, completed: float | N
 
 
 def _place(row: Cells) -> dict[str, Any]:
-    """Return the GPUs of a server, and its degrees of parallelism where a record tells them."""
+    """Return the GPUs of a server and its degrees of parallelism, as far as they are recorded."""
     place = dict[str, Any]()
     with suppress(InputError):
         name = row.text("hardware").partition("-")[0]
         place |= {"hardware": shipped_gpu(name)} if name else {}
-    told: list[Any] = [row.values.get(name) for name in ("tensor", "pipeline", "expert", "data")]
-    tensor, pipeline, expert, data = (n or 1 if i else n for i, n in enumerate(told))
-    if not all(type(n) is int and 0 < n < _MOST_GPUS for n in (tensor, pipeline, expert, data)):
+    tensor = row.values.get("tensor")
+    others = [row.values.get(name) or 1 for name in ("pipeline", "expert", "data")]
+    if tensor is None or not all(type(n) is int and 0 < n < _MOST_GPUS for n in (tensor, *others)):
         return place
+    pipeline, expert, data = others
     is_shared = str(row.values.get("attention_data")).lower() == "true"
     place["num_gpus"] = gpus = tensor * pipeline * (1 if is_shared else data)
     if pipeline == 1 and (data == 1 or is_shared):
-        replicas = gpus if is_shared and told[-1] is None else data
+        replicas = gpus if is_shared and row.values.get("data") is None else data
         place |= zip(GPU_DEGREES, (max(gpus // replicas, 1), replicas, expert), strict=True)
     return place
 
 
 def _noise(row: Cells) -> float:
-    """Return the standard error of a row's runs by how far repeats differ; 0 if unknown [-]."""
+    """Return the standard error of a row's runs, from the spread of repeats; 0 if unknown [-]."""
     spread, repeats = (row.number(name) or 0.0 for name in ("step_spread", "repeats"))
     if not 0.0 <= spread <= MOST_SPREAD:
         expected = f"(largest - smallest) / median of the repeats, from 0 to {MOST_SPREAD:g}"
@@ -261,44 +255,48 @@ def _noise(row: Cells) -> float:
 
 
 def _drafting(row: Cells, emitted: float, event: float) -> dict[str, Any]:
-    """Return acceptance, draft length and tree; `emitted` tokens are of steps, drafting or not."""
+    """Return the acceptance, draft length and tree of a run.
+
+    `emitted` is the number of tokens that all decoding steps emitted, with and without a draft,
+    `event` the tokens of an event of a stream [token].
+    """
     if row.values.get("drafts") not in (None, []):
         return _counted(row, emitted)
-    strict = not row.form["marks"]
+    strict, form = not row.form["marks"], row.form
     tokens = None if "drafts" in row.keys else row.number("tokens_per_step", strict=strict)
     drafts = str(row.values.get("drafter") or "none").lower() not in ("none", "false", "off")
-    if row.form.get("by_events") and event > MOST_PER_EVENT:
+    if "by_events" in form and event > MOST_PER_EVENT:
         tokens, drafts = event, True
     if not drafts and (tokens or 0.0) <= 1.0:
         return {"tokens_per_step": 1.0}
-    if tokens is None and row.form.get("is_shortest"):
-        raise _NotTaken("a row with speculation has no tokens per step")
+    if tokens is None and "is_shortest" in form:
+        raise Unused("a row with speculation has no tokens per step")
     if not tokens or tokens <= 0:
         raise InputError(row.called("tokens_per_step"), tokens, EXPECTED["tokens_per_step"])
     names, assumed = ("draft_length", "topk", "verify_tokens", "steps", "fraction"), ""
     length, topk, verified, steps, fraction = (row.number(n, strict=strict) for n in names)
-    if steps and topk and verified:  # a block drafter's steps are 1, however long its block
+    if steps and topk and verified:  # a block drafter makes one step for a block of any length
         length = verified - 1 if topk == 1 else steps
     elif fraction:
         length = _whole(row, "fraction", (tokens - 1) / fraction)
-    elif row.form.get("is_shortest"):
+    elif "is_shortest" in form:
         length = max(ceil(tokens - 1 - 1e-6), 1)
         assumed = f"{row.prefix.strip()} has no draft length: {length} is assumed, the shortest"
         assumed += f" that gives {tokens:g} tokens per step; --draft-length sets another"
     if length is None:
         topk = verified = None
     else:
-        topk = 1.0 if topk is None else topk
-        verified = length + 1.0 if verified is None and topk == 1 else verified
-    tree = dict(zip(names, (length, topk, verified), strict=False))
+        topk = 1 if topk is None else topk
+        verified = length + 1 if verified is None and topk == 1 else verified
+    tree = {"draft_length": length, "topk": topk, "verify_tokens": verified}
     whole = {n: int(v) if v is not None and v == int(v) else v for n, v in tree.items()}
     return whole | {"tokens_per_step": tokens, "assumed": assumed}
 
 
 def _counted(row: Cells, emitted: float) -> dict[str, Any]:
-    """Return draft length and acceptance as counted, and the share of steps that draft.
+    """Return draft length and acceptance from counts, and the share of steps with a draft.
 
-    Tokens per step are counted of steps that draft.
+    The tokens per step of the file describe steps with a draft.
     """
     drafts, drafted = map(row.positive, ("drafts", "drafted"))
     if "tokens_per_step" in row.keys:
@@ -317,7 +315,7 @@ def _counted(row: Cells, emitted: float) -> dict[str, Any]:
 
 
 def _whole(row: Cells, name: str, mean: float) -> int:
-    """Return the draft length of a mean; refuse one between two."""
+    """Return the draft length from a mean. Refuse a mean between two lengths."""
     length = round(min(max(mean, 1.0), MAX_DRAFT_LENGTH))
     if abs(mean - length) > NEAR_WHOLE:
         expected = "one draft length in each run, so no schedule of lengths and no n-gram drafter"
@@ -326,15 +324,15 @@ def _whole(row: Cells, name: str, mean: float) -> int:
 
 
 def _by_position(row: Cells, length: int) -> tuple[float, ...]:
-    """Return acceptance by position [-]; none unless each position of a draft has its rate."""
-    told, counts = row.values.get("reached"), row.values.get("histogram")
+    """Return acceptance by position [-]; () unless each position of a draft has its rate."""
+    rates, counts = row.values.get("reached"), row.values.get("histogram")
     if isinstance(counts, dict):
         counts = [[counts.get(str(accepted), 0) for accepted in range(length + 1)]]
     if isinstance(counts, list):
         listed = (each for each in counts if isinstance(each, list))
         steps = [sum(map(as_number, each)) for each in zip(*listed, strict=False)]
-        told = shares_reached(steps) if any(steps) else []
-    reached = np.array([as_number(rate) for rate in told] if isinstance(told, list) else [])
+        rates = shares_reached(steps) if any(steps) else []
+    reached = np.array([as_number(rate) for rate in rates] if isinstance(rates, list) else [])
     if len(reached) != length or not ((reached >= 0) & (reached <= 1)).all():
         return ()
     return tuple(conditional_acceptance(np.minimum.accumulate(reached)).tolist())

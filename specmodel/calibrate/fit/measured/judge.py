@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,19 +28,19 @@ from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.predicting import predict_deployed
 
 GROUPS = ("model", "engine", "hardware", "dtype", "batch_size", "host")
-"""Columns by which errors are grouped, if a table has them."""
+"""Columns by which errors are grouped, as far as a table has them."""
 
-ALL = "all"  # group of all rows
+ALL = "all"  # name of the group of all rows
 
-SPEEDS = np.geomspace(0.1, 10.0, 401)  # factors tried on the host speed of the profile [-]
+SPEEDS = np.geomspace(0.1, 10.0, 401)  # factors that are tried on the profile's host speed [-]
 
 
 def judge_serving(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Return the rows of a table with their predictions, and reasons by row why others have none.
+    """Return the rows of a table with their predictions, and why other rows have no prediction.
 
-    A row has its labels, stack (whose kernels were taken), degrees, batch_size, quantity, measured,
-    predicted, low and high (ends of the 80 % interval), chance (of a gain, of a speedup) and error,
-    predicted over measured less one [s] [-].
+    A row has its labels, stack (of the kernels used), degrees, batch_size, quantity, measured,
+    predicted, low and high (ends of the 80 % interval), chance (of a speedup above 1) and error
+    (predicted / measured - 1) [s] [-].
     """
     found, refused = told_of(table.rows, _judged)
     if not found:
@@ -51,7 +51,7 @@ def judge_serving(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str]]:
 
 
 class Alike(NamedTuple):
-    """Rows of one deployment, what was assumed of it, and their points as arrays."""
+    """Rows of one deployment, the assumptions about it, and the points of the rows as arrays."""
 
     rows: list[Served]
     deployment: Deployment
@@ -62,9 +62,9 @@ class Alike(NamedTuple):
 def told_of(
     rows: Sequence[Served], tell: Callable[[Alike], dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return rows with labels, degrees, points and columns, and reasons why models refuse others.
+    """Return rows with labels, degrees, points and columns, and why models refuse other rows.
 
-    Columns are those that `tell` computes; one that is a text holds for all rows.
+    `tell` computes the columns. A column that is a text has this text in all rows.
     """
     found, refused = list[dict[str, Any]](), dict[str, str]()
     waiting = alike(rows)[::-1]
@@ -76,7 +76,7 @@ def told_of(
             deployment, assumed = resolve(together[0].deployment)
             columns = tell(Alike(together, deployment, assumed, points))
         except InputError as error:
-            if len(together) > 1 and error.argument in names:  # some may do
+            if len(together) > 1 and error.argument in names:  # other rows may be valid
                 middle = len(together) // 2
                 waiting += [together[middle:], together[:middle]]
             else:
@@ -99,21 +99,19 @@ def told_of(
 
 
 def alike(rows: Sequence[Served]) -> list[list[Served]]:
-    """Group rows that differ in batch size and lengths alone, so that one call predicts a group."""
-    together: dict[tuple[Any, ...], list[Served]] = {}
+    """Return groups of rows that differ only in batch size and lengths, for one prediction each."""
+    together: dict[Any, list[Served]] = defaultdict(list)
     for row in rows:
         where = sorted(map(_named, row.deployment.items()))
         drafts = [row.points.get(name) for name in ("draft_length", "verify_tokens")]
         key = (*where, *sorted(row.points), row.tokens_per_step, row.quantity, *drafts)
-        together.setdefault(key, []).append(row)
-    parts = []
-    for some in together.values():
-        parts += [some[i : i + MAX_POINTS] for i in range(0, len(some), MAX_POINTS)]
-    return parts
+        together[key].append(row)
+    size = MAX_POINTS
+    return [own[i : i + size] for own in together.values() for i in range(0, len(own), size)]
 
 
 def _named(item: tuple[str, Any]) -> tuple[str, Any]:
-    """Return a name and a key of its value: a record is the same only as the same object."""
+    """Return a name and a key of its value: a record is equal only to itself."""
     name, value = item
     return name, value if isinstance(value, str | int | float) else id(value)
 
@@ -164,33 +162,25 @@ def _errors(part: pd.DataFrame) -> dict[str, Any]:
 
 
 def host_speeds(rows: Sequence[Served]) -> pd.DataFrame:
-    """Return the host speed, beside the profile's, that meets each host's rows best, with errors.
+    """Return the host speed of each host, relative to the profile, with the smallest mean error.
 
-    Hosts with a single row are left out: any speed meets it.
+    A host with a single row is left out, because any speed can fit one row.
     """
-    hosts, found = dict[str, list[Served]](), []
-    for row in rows:
-        if row.tokens_per_step is not None and "host" in row.labels:
-            hosts.setdefault(row.labels["host"], []).append(row)
-    for host, own in hosts.items():
-        if len(own) > 1:  # one row is met by any speed
-            errors = _errors_by_speed(own)
-            mean = np.abs(errors).mean(axis=1)
-            best = int(mean.argmin())
-            met = {"mean_error": float(mean[best]), "bias": float(errors[best].mean())}
-            of_host = {"host": host, "rows": len(own), "host_speed": float(SPEEDS[best])}
-            found.append(of_host | met)
-    return pd.DataFrame(found)
-
-
-def _errors_by_speed(rows: Sequence[Served]) -> np.ndarray:
-    """Return errors, shape (speeds, rows) [-]."""
-    engines = [resolve(row.deployment)[0].engine.overheads for row in rows]
+    own = [row for row in rows if row.tokens_per_step is not None and "host" in row.labels]
+    if not own:
+        return pd.DataFrame()
+    engines = [resolve(row.deployment)[0].engine.overheads for row in own]
     names = Overheads.__struct_fields__
-    own = {name: np.array([getattr(engine, name) for engine in engines]) for name in names}
-    overheads, steps = Overheads(**own), measured_steps(rows)
-    tried = [replace(overheads, host_speed=overheads.host_speed * speed) for speed in SPEEDS]
-    return np.array([steps.predicted(engine) / steps.measured - 1 for engine in tried])
+    overheads = Overheads(**{n: np.array([getattr(e, n) for e in engines]) for n in names})
+    steps, hosts = measured_steps(own), [row.labels["host"] for row in own]
+    times = {x: replace(overheads, host_speed=overheads.host_speed * x) for x in SPEEDS.tolist()}
+    errors = pd.DataFrame({x: steps.predicted(o) / steps.measured - 1 for x, o in times.items()})
+    mean = errors.abs().groupby(hosts, sort=False).mean()
+    by_host, best = errors.groupby(hosts, sort=False), mean.idxmin(axis=1)
+    bias = [own[speed].mean() for (_, own), speed in zip(by_host, best, strict=True)]
+    found = {"rows": by_host.size(), "host_speed": best, "mean_error": mean.min(axis=1)}
+    table = pd.DataFrame(found).assign(bias=bias).rename_axis("host").reset_index()
+    return table[table["rows"] > 1].reset_index(drop=True)
 
 
 class JudgedEngines(Viewed, Struct, frozen=True, kw_only=True, eq=False):
@@ -199,11 +189,11 @@ class JudgedEngines(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     Parameters
     ----------
     rows, errors, hosts
-        The tables of `judge_serving`, of `serving_errors`, and of `host_speeds`.
+        The tables of `judge_serving`, `serving_errors` and `host_speeds`.
     not_taken
         The rows that are not judged, by reason, the most frequent reason first.
     assumed
-        What was assumed where the table says nothing.
+        Assumptions for empty cells and missing columns, by argument.
     """
 
     room = "fitted:judged"
@@ -239,7 +229,7 @@ def judged_engines(path: str | Path) -> JudgedEngines:
 
 
 def judged_facts(judged: JudgedEngines) -> dict[str, Fact]:
-    """Return the errors of all rows, and which rows they are of.
+    """Return the errors of all rows, and facts about these rows.
 
     Parameters
     ----------
@@ -249,11 +239,11 @@ def judged_facts(judged: JudgedEngines) -> dict[str, Fact]:
     Returns
     -------
     dict
-        Errors [-], numbers of rows by what became of them, and what was assumed, by name.
+        Errors [-], number of judged rows, number of other rows by reason, and assumptions, by name.
     """
     rows, every = judged.rows, judged.errors.iloc[0]
-    lent = rows[rows["stack"] != rows["engine"].map(stack_of)]
-    of_others = Counter(map(" ".join, lent[["engine", "hardware", "stack"]].to_numpy()))
+    other = rows[rows["stack"] != rows["engine"].map(stack_of)]
+    of_others = Counter(map(" ".join, other[["engine", "hardware", "stack"]].to_numpy()))
     facts = {
         "rows": Fact(len(rows)),
         "quantities": Fact(sorted({*rows["quantity"]})),

@@ -22,30 +22,34 @@ from specmodel.core.base.files import check_readable, json_text, refusing, toml_
 from specmodel.core.base.tables import as_number, need_columns, parse_csv, read_table
 from specmodel.core.base.units import LARGEST_NUMBER
 
-MOST_ROWS = 100_000  # most rows of a table, of which each is a run or two
+MOST_ROWS = 100_000  # most rows of a table [-]
 
-LEAST_MILLISECONDS = 0.2  # no engine makes a token of a large model in less: such are seconds
-PLAUSIBLE = (1e-3, 1e6)  # least and most of a measured time in milliseconds
+MOST = 10_000_000  # most requests, tokens or GPUs of a measured engine [-]
+
+LEAST_MILLISECONDS = 0.2  # least time of a token: shorter times are in seconds
+PLAUSIBLE = (1e-3, 1e6)  # range of a measured time in milliseconds
 
 FORMATS = toml_tables(Path(__file__).parent / "data/formats.toml")
-"""How each format calls what a run needs."""
+"""Keys of each format by the names used here."""
 EXPECTED: Mapping[str, str] = FORMATS.pop("expected")
-"""What must be there, for messages."""
+"""Texts of messages for missing and invalid values."""
 
-_COLUMNS = TABLES["runs"]
-_MEASURED = {"speedup"} | {
-    f"{k}{n}" for k in ("", *_COLUMNS["kinds"]) for n in _COLUMNS["measured"]
-}
-"""Columns of a user's table of which one is needed at least."""
+_TEXTS: list[str] = TABLES["runs"]["texts"]
+_MEASURED: set[str] = {*TABLES["runs"]["measured"]}
+"""Columns of a user's table. At least one of them is needed."""
 _JSON = re.compile(rb'\{|\[\s*(?:[]{["]|[-0-9.eE+]+\s*[],]|true|false|null)')
-"""How JSON begins; lines of logs may begin with a bracket too."""
+"""Start of JSON. Lines of logs may start with a bracket too."""
 _TEXT = re.compile(rb"(?m)\AMetric,|Serving Benchmark Result|^ *(?:\||\xe2\x94[\x82\x83])")
-"""What tells figures by name, and tables with bars, from a CSV that a user made."""
+"""Signs of figures by name and of tables with bars, which are not a user's CSV."""
 _UNIT = re.compile(r" *\([^)]*\) *$")
 
 
+class Unused(Exception):  # noqa: N818 - no error: other records may be used
+    """Why a record is not used."""
+
+
 class Cells(Struct, frozen=True):
-    """A record; `prefix` stands before names in errors, in place of which `keys` may stand."""
+    """A record by the names used here. Errors show `prefix` and the record's own key (`keys`)."""
 
     values: Mapping[str, Any]
     prefix: str
@@ -53,23 +57,22 @@ class Cells(Struct, frozen=True):
     form: Mapping[str, Any] = {}
 
     def called(self, name: str) -> str:
-        """Return how errors call a name."""
+        """Return the name in errors."""
         return f"{self.prefix}{self.keys.get(name, name)}"
 
     def text(self, name: str) -> str:
-        """Return a text, empty for anything else."""
+        """Return the text in a cell; "" if the cell is empty or does not exist."""
         value = self.values.get(name)
-        return value if isinstance(value, str) else ""
+        return "" if _is_empty(value) else str(value)
 
     def number(self, name: str, *, strict: bool = True) -> float | None:
-        """Return a finite number; None where a cell is empty, or not there.
+        """Return a finite number; None if the cell is empty or does not exist.
 
-        Text is refused if `strict`, and otherwise taken for an empty cell.
+        If `strict`, refuse a text; else treat the cell as empty.
         """
         value = _added(self.values.get(name))
         number = as_number(value)
-        is_empty = value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
-        if is_empty or (not strict and np.isnan(number)):
+        if _is_empty(value) or (not strict and np.isnan(number)):
             return None
         if not np.isfinite(number):
             raise InputError(self.called(name), value, "a number")
@@ -83,10 +86,25 @@ class Cells(Struct, frozen=True):
             return number
         raise InputError(self.called(name), value, expected)
 
-    def amount(self, name: str) -> float | None:
-        """Return a positive number, None if the format lacks it.
+    def known(self, name: str, usual: float | None = None) -> float:
+        """Return the number in a cell, or `usual` if the cell is empty."""
+        number = self.number(name)
+        number = usual if number is None else number
+        if number is None:
+            raise Unused(f"it has no {self.keys.get(name, name)}")
+        return number
 
-        It may be missing in a user's table; so may lengths of steps timed alone, which may be 0.
+    def whole(self, name: str, usual: float | None = None) -> int:
+        """Return a whole number from 1, or `usual` if the cell is empty."""
+        number = self.known(name, usual)
+        if not 1 <= number <= MOST or number != int(number):
+            raise InputError(self.called(name), number, f"whole numbers from 1 to {MOST:,}")
+        return int(number)
+
+    def amount(self, name: str) -> float | None:
+        """Return a positive number; None if the format does not have it.
+
+        It may be missing in a user's table. Lengths may be missing or 0 if steps are timed alone.
         """
         is_own, is_length = not self.form["marks"], name.endswith("_length")
         if name in self.keys and not (is_own or (is_length and "is_alone" in self.form)):
@@ -95,10 +113,9 @@ class Cells(Struct, frozen=True):
 
 
 def cells(values: Any, source: str) -> Cells:
-    """Return a record by the names of its format; an InputError if it has none."""
+    """Return a record by the names used here. Refuse a record of an unknown format."""
     names = {*values} if isinstance(values, dict) else set[str]()
-    known = (own for own in FORMATS.values() if {*own["marks"]} <= names)
-    form: Mapping[str, Any] = next(known, {"marks": []})
+    form = next(own for own in FORMATS.values() if {*own["marks"]} <= names)
     if not (form["marks"] or names & _MEASURED):
         shown = ", ".join([*map(str, values)][:8]) if names else values
         raise InputError(source, shown, EXPECTED["formats"])
@@ -106,16 +123,16 @@ def cells(values: Any, source: str) -> Cells:
     for name, paths in form.items():
         if name != "marks" and isinstance(paths, str | list):
             each = [paths] if isinstance(paths, str) else paths
-            keys[name] = next((path for path in each if within(values, path) is not None), each[-1])
+            keys[name] = next((path for path in each if within(values, path) is not None), each[0])
             told[name] = within(values, keys[name])
     return Cells(told, f"{source} ", keys, form)
 
 
 def within(value: Any, path: str) -> Any:
-    """Return the value of a path, None if there is none.
+    """Return the value at a path; None if it does not exist.
 
-    A dot leads to a name within a value, of lists within the last entry; of a list before a *, the
-    values within all entries that have one are a list.
+    A dot leads into a table, or into the last entry of a list. A * leads into all entries of a list
+    and returns a list of their values.
     """
     whole = value.get(path) if isinstance(value, dict) else None
     return _within(value, path.split(".")) if whole is None else whole
@@ -131,15 +148,30 @@ def _within(value: Any, keys: Sequence[str]) -> Any:
     return _within(value.get(keys[0]), keys[1:]) if isinstance(value, dict) else None
 
 
+def used(values: Any, only: Mapping[str, str]) -> dict[str, str]:
+    """Return the named parts of a record's values. Refuse a value that does not fit its pattern."""
+    parts = dict[str, str]()
+    for path, pattern in only.items():
+        found = within(values, path)
+        if not (fits := re.fullmatch(pattern, str(found).lower())):
+            raise Unused(f"{path} is {found}")
+        parts |= fits.groupdict("0")
+    return parts
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
+
+
 def _added(value: Any) -> Any:
-    """Return the sum of the numbers in a list, and anything else as it is."""
+    """Return the sum of the numbers in a list, or any other value unchanged."""
     return sum(map(as_number, value)) if isinstance(value, list) else value
 
 
 def check_milliseconds(
     times: Iterable[Any], argument: str, least: float = LEAST_MILLISECONDS
 ) -> None:
-    """Refuse impossible times, and those whose median is below `least`, which are seconds."""
+    """Refuse impossible times, and times in seconds: their median is below `least`."""
     numbers = np.array([as_number(time) for time in times])
     numbers = numbers[~np.isnan(numbers)]
     low, high = PLAUSIBLE
@@ -150,10 +182,10 @@ def check_milliseconds(
 
 
 def records(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the records of a file with where they stand in it; its content tells the format.
+    """Yield the records of a file with their places. The content of the file shows its format.
 
-    Known are JSON objects that follow one another or are a list, tables in CSV, Parquet, Markdown
-    or box characters, and lists of figures, as benchmarks print them or AIPerf's CSV has them.
+    Formats are JSON objects one after another or in a list, tables in CSV, Parquet, Markdown or box
+    characters, and lists of figures, such as printed results or AIPerf's CSV.
     """
     check_readable(path, "benchmarks", "JSON, CSV or Parquet")
     with refusing(path, "benchmarks", "a readable file"), path.open("rb") as file:
@@ -164,8 +196,7 @@ def records(path: Path) -> Iterator[tuple[str, Any]]:
         if _JSON.match(head):
             return _entries(path)
         if head[:4] == b"PAR1":
-            texts = _COLUMNS["texts"]
-            return _rows(read_table(path, texts, "benchmarks", most=MOST_ROWS + 1), path)
+            return _rows(read_table(path, _TEXTS, "benchmarks", most=MOST_ROWS + 1), path)
         if b"\0" in head:
             expected = f"a file of text or Parquet: {EXPECTED['formats']}"
             raise InputError("benchmarks", str(path), expected)
@@ -173,14 +204,14 @@ def records(path: Path) -> Iterator[tuple[str, Any]]:
         if not _TEXT.search(head):
             _refuse_logs(head.decode(errors="replace"), path)
             how: Any = {"comments": False, "most": MOST_ROWS + 1}
-            return _rows(parse_csv(file, _COLUMNS["texts"], str(path), "benchmarks", **how), path)
+            return _rows(parse_csv(file, _TEXTS, str(path), "benchmarks", **how), path)
         with refusing(path, "benchmarks", "a text in UTF-8, or a well-formed CSV"):
             text = file.read(_MOST_TEXT).decode("utf-8-sig")
     return _printed(text, path)
 
 
 def _refuse_logs(text: str, path: Path) -> None:
-    """Refuse a text that has acceptance and no times, by what it is."""
+    """Refuse a text that has acceptance and no times, with the command that reads it."""
     with suppress(InputError):
         if not (logged_acceptance(text, str(path)) or lengths_by_table(text, str(path))):
             return
@@ -193,7 +224,7 @@ _MOST_TEXT = 4_000_000
 
 
 def _printed(text: str, path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the rows of tables in a text, or the figures that it lists by name."""
+    """Yield the rows of the tables in a text, or else its figures by name."""
     listed, rows = dict[str, float](), list[dict[str, str]]()
     for line, row in with_tables(text):
         pair = [*row.values()] if len(row) == 2 else next(csv.reader([line]), [])[:2]
@@ -209,30 +240,27 @@ def _printed(text: str, path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _value(cell: str) -> Any:
-    """Return the number in a cell, also with thousands apart or a deviation; else its text."""
+    """Return the number in a cell, without separators of thousands and deviation; else its text."""
     number = as_number(cell.partition("±")[0].replace(",", "").strip())
     return cell if np.isnan(number) else number
 
 
 def _entries(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield JSON objects that follow one another, or the entries of a list or GuideLLM's report."""
-    values = _json_values(path)
-    first = [value for _, value in zip(range(2), values, strict=False)]
-    if len(first) > 1:
-        yield from first
+    """Yield JSON objects one after another, or the entries of a list or of GuideLLM's report."""
+    values = [*_json_values(path)]
+    value = values[0][1]
+    entries = value.get("benchmarks", value) if isinstance(value, dict) else value
+    if len(values) > 1:
         yield from values
-        return
-    value = first[0][1]
-    held = value.get("benchmarks", value) if isinstance(value, dict) else value
-    if not isinstance(held, list):
-        yield str(path), held
-        return
-    for number, entry in enumerate(held, start=1):
-        yield f"{path} entry {number}", entry
+    elif isinstance(entries, list):
+        for number, entry in enumerate(entries, start=1):
+            yield f"{path} entry {number}", entry
+    else:
+        yield str(path), entries
 
 
 def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield JSON values that follow one another, with the lines where they begin."""
+    """Yield JSON values one after another, with the lines where they start."""
     text = json_text(path, "benchmarks", "leave out --save-detailed")
     decode, anything, line, end = json.JSONDecoder().raw_decode, re.compile(r"\S"), 1, 0
     while found := anything.search(text, end):
@@ -249,16 +277,11 @@ def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _rows(table: pd.DataFrame, path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the rows of a table, by the names of columns that are used here."""
+    """Yield the rows of a table by the lower-case names of their columns."""
     table.columns = pd.Index([str(column).strip().lower() for column in table.columns])
-    for alias, name in _COLUMNS["aliases"].items():
-        if name not in table:
-            table = table.rename(columns={alias: name})
     need_columns(table, (), argument=str(path))
     if len(table) > MOST_ROWS:
         raise InputError("benchmarks", str(path), f"a table of at most {MOST_ROWS:,} rows")
-    if not _MEASURED & set(table):
-        raise InputError(str(path), ", ".join(table.columns[:8]), EXPECTED["formats"])
     for name in (name for name in table if name in _MEASURED and name.endswith("_ms")):
         check_milliseconds(table[name], f"{path} {name}")
     for number, row in enumerate(table.to_dict("records"), start=1):

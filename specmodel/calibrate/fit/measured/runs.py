@@ -16,67 +16,71 @@ from msgspec.structs import replace
 from specmodel.calibrate.fit.measured.aliases import shipped_model
 from specmodel.calibrate.fit.measured.tables import DEFAULT_CONTEXT, Served
 from specmodel.calibrate.measure.arguments import acceptance_arguments
+from specmodel.core.algebra.speculation import solve_acceptance_rate
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.naming import is_id
 from specmodel.core.base.records import is_path
-from specmodel.core.base.units import LARGEST_NUMBER
+from specmodel.core.base.units import LARGEST_NUMBER, check
 from specmodel.core.models.architecture import list_architectures
 from specmodel.core.models.checkpoints import checkpoint
 
-MOST_APART = 0.1  # share by which more may have run than was asked for [-]
-MOST_PER_EVENT = 1.2  # tokens that an event of a stream brings on average without a draft [token]
-SAME_LOAD = 1.05  # lengths of runs of one load differ by less [-]
-_LEAST = {
-    "value": (1 / LARGEST_NUMBER, "a positive number"),
-    **dict.fromkeys(("batch_size", "concurrency"), (1.0, "a number of at least 1")),
-    "draft_length": (0, "a whole number from 0"),
-    **dict.fromkeys(("topk", "verify_tokens"), (1, "a whole number from 1")),
+MOST_APART = 0.1  # share by which the requests that ran may exceed the concurrency [-]
+MOST_PER_EVENT = 1.2  # most tokens of an event of a stream, on average, without a draft [token]
+SAME_LOAD = 1.05  # largest ratio of lengths of runs with the same load [-]
+_BOUNDS: dict[str, dict[str, Any]] = {
+    "value": {"minimum": 1 / LARGEST_NUMBER},
+    "batch_size": {"minimum": 1},
+    "concurrency": {"minimum": 1},
+    "draft_length": {"minimum": 0, "whole": True},
+    "topk": {"minimum": 1, "whole": True},
+    "verify_tokens": {"minimum": 1, "whole": True},
 }
-"""The least that a field of a run may be, of a whole number where it is one, and in words."""
+"""Bounds of the fields of a run."""
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """One run of a benchmark, with or without speculation; an InputError if a number is impossible.
+    """One run of a benchmark, with or without speculation. An InputError names an invalid number.
 
     Parameters
     ----------
     source
-        The file, with the line or row in it where there are several: for messages and tables.
+        The file, with a line or row if it has several runs. Messages and tables show it.
     engine, version, model
-        Such as vllm or sglang, its version, and the model's name; empty if the file does not say.
+        Engine such as vllm or sglang, its version, and the model's name; "" if not in the file.
     quantity, value
-        What was measured: step_time, of one engine step of a running request with the prefill that
-        it carried for others [s], or speedup, times without over times with speculation [-].
+        The measured quantity and its value. step_time is the time of an engine step for a running
+        request, with the prefill for other requests [s]. speedup is the time without speculation
+        over the time with speculation [-].
     tokens_per_step
-        Emitted per request and step, accepted and one more; 1 without speculation [token].
+        Tokens emitted per request and step: accepted tokens and one more; 1 without speculation
+        [token].
     proposal_rate
-        Share of steps with a draft: of a look-up, as vLLM counts drafts alone [-].
+        Share of steps with a draft; below 1 for a look-up [-].
     draft_length, topk, verify_tokens
-        Drafted per request and step, in depth, 0 without speculation; branches of a tree per level,
-        1 for a chain; tokens per request that the target verifies, one more than drafted in chains.
-        All are None where there was speculation and the file does not say how long [token] [-].
+        Depth of a draft (0 without speculation), branches of a tree per level (1 for a chain), and
+        tokens per request that the target verifies (for a chain, draft_length + 1). All are None
+        if the run drafted and the file does not contain them [token] [-].
     batch_size, concurrency
-        Requests in the batch of a step, as a request sees it; most requests at once that were asked
-        for, None if there was no limit [request].
+        Requests in the batch of a step, as a request sees it, and the limit of requests at once,
+        None without a limit [request].
     prompt_length, output_length
-        Means per request; None if the file does not say [token].
+        Means per request; None if not in the file [token].
     noise
-        Standard error of the value, by how far repeats of the run differ; 0 if that is not known
-        [-].
+        Standard error of the value, from repeats of the run; 0 if unknown [-].
     acceptance_by_position
-        P(token accepted, all before it were) of positions 1, 2, ...; empty if the file does not say
-        [-].
+        P(token accepted | all tokens before it were) of positions 1, 2, ...; empty if not in the
+        file [-].
     place
-        Names and values of what the file tells of where it ran: hardware, as profiles call it,
-        num_gpus, and degrees of parallelism [-].
+        Names and values of the place as far as they are in the file: hardware (the name of a
+        profile), num_gpus, and degrees of parallelism [-].
     context_length
-        KV entries of a sequence, of steps that were timed without prompts of other requests; None
-        where the lengths of requests tell it [token].
+        KV entries of a sequence if steps were timed without prompts of other requests. None if it
+        follows from the lengths of requests [token].
     assumed
-        What was assumed of the drafts; empty if nothing was.
+        Assumption about the drafts; "" without one.
     tokens_per_event
-        Tokens that one event of a stream brought, which is about `tokens_per_step` where a file
-        does not say what it drafted; 1 where events are not timed [token].
+        Tokens of one event of a stream: about `tokens_per_step` if the run drafted. 1 if events are
+        not timed [token].
     """
 
     source: str
@@ -102,14 +106,10 @@ class Run(Struct, frozen=True, kw_only=True):
     tokens_per_event: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, (least, expected) in _LEAST.items():
-            number = getattr(self, name)
-            if number is None:
-                continue
-            is_whole = isinstance(least, int)
-            if not least <= number <= LARGEST_NUMBER or (is_whole and number != int(number)):
+        for name, bounds in _BOUNDS.items():
+            if (number := getattr(self, name)) is not None:
                 named = self.quantity if name == "value" else name
-                raise InputError(f"{self.source} {named}", number, expected)
+                check(f"{self.source} {named}", number, maximum=LARGEST_NUMBER, **bounds)
         most, length, verified = math.inf, self.draft_length, self.verify_tokens
         if length is not None:
             if self.topk is None or verified is None:
@@ -121,13 +121,15 @@ class Run(Struct, frozen=True, kw_only=True):
                 raise InputError(f"{self.source} verify_tokens", verified, expected)
             most = min(length + 1, verified)
         if not 1.0 <= self.tokens_per_step <= most:
-            bounds = "from 1 to draft_length + 1" + (f" = {most:g}" if length is not None else "")
-            expected = f"accepted tokens per request and step, plus one: {bounds}"
-            raise InputError(f"{self.source} tokens_per_step", self.tokens_per_step, expected)
+            bound = "" if length is None else f" = {most:g}"
+            expected = "accepted tokens per request and step, plus one: from 1 to draft_length + 1"
+            raise InputError(
+                f"{self.source} tokens_per_step", self.tokens_per_step, expected + bound
+            )
 
     @property
     def num_gpus(self) -> int | None:
-        """GPUs that the server said it ran on; None if the file does not say [-]."""
+        """Number of GPUs of the server; None if not in the file [-]."""
         return dict(self.place).get("num_gpus")
 
     @property
@@ -137,35 +139,33 @@ class Run(Struct, frozen=True, kw_only=True):
 
     @property
     def may_draft(self) -> bool:
-        """Whether a run that counts no drafts has events of several tokens, as steps with them."""
+        """Whether the run has no counts of drafts, but events of several tokens."""
         return not self.is_speculative and self.tokens_per_event > MOST_PER_EVENT
 
     @property
     def draft_note(self) -> str:
-        """What is to be said of a run that may have drafted."""
-        told = f"{self.tokens_per_event:.3g} tokens per event, as steps with a draft do"
-        return f"{self.source} has {told}, and counts no drafts"
+        """A note for a run that may have drafted."""
+        tokens = f"{self.tokens_per_event:.3g} tokens per event, as steps with a draft do"
+        return f"{self.source} has {tokens}, and counts no drafts"
 
     @property
     def acceptance_rate(self) -> float | None:
-        """P(token accepted, all before it were), the same everywhere; None if not known [-]."""
-        from specmodel.core.algebra.speculation import solve_acceptance_rate
-
+        """P(token accepted | all tokens before it were), one rate; None if unknown [-]."""
         length, of_draft = self.draft_length, 1 + (self.tokens_per_step - 1) / self.proposal_rate
         return float(solve_acceptance_rate(of_draft, length)) if length else None
 
     @property
     def accepted_fraction(self) -> float | None:
-        """Accepted over drafted tokens; None if not known [-]."""
+        """Accepted over drafted tokens; None if unknown [-]."""
         drafted = (self.draft_length or 0) * self.proposal_rate
         return (self.tokens_per_step - 1.0) / drafted if drafted else None
 
     def drafting(
         self, draft_length: int, *, topk: int = 1, verify_tokens: int | None = None
     ) -> Run:
-        """Return the run with the draft length and tree that its file does not tell [token].
+        """Return the run with a draft length and tree that its file does not contain [token].
 
-        Where it tells of no draft at all, an event of the stream is a step.
+        If the file has no drafts at all, an event of the stream counts as a step.
         """
         verified = draft_length + 1 if verify_tokens is None and topk == 1 else verify_tokens
         tokens = self.tokens_per_step if self.is_speculative else self.tokens_per_event
@@ -186,12 +186,12 @@ def arguments_of_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     Parameters
     ----------
     runs
-        Runs that drafted, alike in draft length and tree.
+        Runs that drafted, with the same draft length and tree.
 
     Returns
     -------
     list of dict
-        One form or two, as `acceptance_arguments` gives them, with the tree if there is one.
+        One form or two, as `acceptance_arguments` returns them, with the tree if there is one.
     """
     first, rates = runs[0], [run.acceptance_by_position for run in runs]
     tokens = sum(run.tokens_per_step for run in runs) / len(runs)
@@ -207,13 +207,13 @@ def arguments_of_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def seen_batch(decoding: float, most: float) -> float:
-    """Return the batch that a decoding request is part of, from 1 to `most` [request].
+    """Return the mean batch in which a decoding request runs, from 1 to `most` [request].
 
-    By Little's law (J. D. C. Little, "A Proof for the Queuing Formula: L = λW," Oper. Res., vol. 9,
-    no. 3, pp. 383-387, 1961), the mean number of decoding requests is the rate of tokens after the
-    first x TPOT. That mean includes the times when the last requests are left alone and when
-    requests wait for their first token. A decoding request however sees itself, and each of the
-    others for the share ``decoding / most`` of time in which it decodes.
+    `decoding` is the mean number of decoding requests. By Little's law (J. D. C. Little, "A Proof
+    for the Queuing Formula: L = λW," Oper. Res., vol. 9, no. 3, pp. 383-387, 1961), it is the rate
+    of tokens after the first x TPOT. That mean includes times in which few requests are left, or
+    requests wait for their first token. A decoding request, however, always sees itself. It sees
+    each other request in the share ``decoding / most`` of time in which that request decodes.
     """
     return 1.0 + min(decoding, most) * (1.0 - 1.0 / most)
 
@@ -233,45 +233,39 @@ def mean_range(count: float) -> float:
 def placed(
     runs: Sequence[Run], typed: Mapping[str, Any]
 ) -> tuple[tuple[Run, ...], dict[str, Any], str]:
-    """Return the runs of one place, what they tell of it, and how many others were left out.
+    """Return the runs of one place, the arguments for that place, and a note on runs left out.
 
-    Files that name their GPUs, as InferenceX's rows do, may have runs of many models and places.
-    Runs of the model and the place that were typed are kept. Other files must not contradict it.
+    Files that name their GPUs, such as InferenceX's, may have runs of many models and places. Runs
+    of the model and place that the user typed are kept. Other files must not contradict that place.
     """
     target, told = shipped_name(str(typed.get("target") or "")), dict[str, Any]()
     kept = [run for run in runs if shipped_name(run.model) in ("", target)]
     is_list = any("hardware" in dict(run.place) for run in runs)
     kept = kept if is_list and target and kept else list(runs)
     for name, _ in kept[0].place:
-        values = {dict(run.place).get(name) for run in kept} - {None}
-        value, is_one = typed.get(name), len(values) == 1
-        if name == "hardware" and value and is_path(value):  # a profile of one's own
+        value, found = typed.get(name), [dict(run.place).get(name) for run in kept]
+        values = {*found} - {None}
+        if name == "hardware" and value and is_path(value):  # a user's own profile
             continue
-        if value is not None and is_list:
-            kept = [run for run in kept if dict(run.place).get(name) in (None, value)]
-        wrong = values - {value} if value is not None and not is_list else set()
-        if wrong or not kept or (value is None and is_list and not is_one):
-            of = " or ".join(sorted(map(str, wrong or values)))
+        is_unclear = value is None and is_list and len(values) != 1
+        fitting = [n for n, own in enumerate(found) if value is None or own in (None, value)]
+        if is_unclear or len(fitting) < (1 if is_list else len(kept)):
+            others = " or ".join(sorted(map(str, values - {value})))
             argument, unit = ("hardware", " GPUs") if name == "num_gpus" else (name, "")
             shown = f"{value}{unit}" if unit and value else value
-            raise InputError(argument, shown, f"{of}, as in these files")
-        told |= {name: values.pop()} if value is None and is_one else {}
+            raise InputError(argument, shown, f"{others}, as in these files")
+        kept = [kept[n] for n in fitting]
+        told |= {name: values.pop()} if value is None and len(values) == 1 else {}
     out = len(runs) - len(kept)
     note = f"{out} of {len(runs)} runs have another model, GPU or layout and are left out"
     return tuple(kept), told, note if out else ""
 
 
-ALONE = """\
-no run without speculation: its gain and the time of drafting stay as uncertain as before; add the \
-same benchmark without it"""
-"""What is to be said of runs that all speculate."""
-
-
 def named_model(runs: Sequence[Run]) -> str:
-    """Return the name to load the model of benchmarks by; "" if they name none or several.
+    """Return the name by which to load the model of benchmarks; "" without one common name.
 
-    Where some names tell the dtype of weights and others none, it is that of all; an InputError
-    refuses runs of several.
+    If only some names contain a dtype of weights, all runs have that dtype. An InputError refuses
+    runs with several dtypes.
     """
     named = [named_checkpoint(run.model) for run in runs]
     dtypes = {dtype: name for name, dtype in named if dtype}
@@ -282,9 +276,9 @@ def named_model(runs: Sequence[Run]) -> str:
 
 
 def named_checkpoint(name: str) -> tuple[str, str]:
-    """Return the name to load a model by, and the dtype of weights that this name tells.
+    """Return the name by which to load a model, and the dtype of weights in this name, or "".
 
-    It is that of the shipped architecture where it tells none, and empty where none is meant.
+    Without a dtype, it is the name of the shipped architecture; "" for unknown models.
 
     >>> named_checkpoint("/models/Qwen3-30B-A3B-Instruct-2507-FP8")
     ('Qwen3-30B-A3B-Instruct-2507-FP8', 'fp8_block')
@@ -299,7 +293,7 @@ def named_checkpoint(name: str) -> tuple[str, str]:
 def check_model(runs: Sequence[Run], target: str) -> None:
     """Refuse a benchmark of another shipped architecture than the target.
 
-    Unknown names are passed over: checkpoints are renamed, and folders are called anything.
+    Unknown names are ignored, because checkpoints are renamed and folders have any name.
     """
     named = shipped_name(target)
     for run in runs:
@@ -310,14 +304,16 @@ def check_model(runs: Sequence[Run], target: str) -> None:
 
 
 def served_runs(runs: Sequence[Run], deployment: Mapping[str, Any]) -> list[Served]:
-    """Return runs of one deployment as rows of measured serving, as fits of engines take them.
+    """Return runs of one deployment as rows that an engine can be fitted to.
 
-    `deployment` is what ran, as `cost.deploying.resolve` takes it, with the KV entries of a
-    sequence as context_length if the prompts and outputs of runs do not tell.
+    `deployment` contains the arguments of `cost.deploying.resolve`. Its context_length is needed if
+    the context does not follow from the lengths of prompts and outputs [token].
     """
     rows = [_served(run, deployment) for run in runs]
     if all(run.is_speculative and run.quantity == "step_time" for run in runs):
-        rows[:1] = [replace(row, notes=(*row.notes, ALONE)) for row in rows[:1]]
+        note = "no run without speculation: its gain and the time of drafting stay as uncertain"
+        note += " as before; add the same benchmark without it"
+        rows[:1] = [replace(row, notes=(*row.notes, note)) for row in rows[:1]]
     return rows
 
 
@@ -326,24 +322,23 @@ def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
         expected = f"the draft length of {run.source}, as its file does not contain it"
         raise InputError("draft_length", None, expected)
     context = deployment.get("context_length") or run.context_length
-    points: dict[str, float] = {
-        "batch_size": run.batch_size,
-        "draft_length": run.draft_length,
-        "verify_tokens": run.verify_tokens,
-        "context_length": DEFAULT_CONTEXT if context is None else context,
-    }
-    looked_up = {"proposal_rate": run.proposal_rate} if run.proposal_rate < 1 else {}
     prompt, output = run.prompt_length, run.output_length
+    lengths: dict[str, float] = {}
     if prompt is not None and output is not None:
-        if context is None:
-            points["context_length"] = prompt + output / 2
-        if run.quantity == "step_time":
-            points |= {"prompt_length": max(prompt, 1.0), "output_length": max(output, 1.0)}
+        context = prompt + output / 2 if context is None else context
+        lengths = {"prompt_length": max(prompt, 1.0), "output_length": max(output, 1.0)}
+    looked_up = {"proposal_rate": run.proposal_rate} if run.proposal_rate < 1 else {}
     return Served(
         row=run.source,
         labels={"model": str(deployment["target"])},
         deployment={**deployment, **looked_up, "tree_width": run.topk or 1},
-        points=points,
+        points={
+            "batch_size": run.batch_size,
+            "draft_length": run.draft_length,
+            "verify_tokens": run.verify_tokens,
+            "context_length": DEFAULT_CONTEXT if context is None else context,
+            **(lengths if run.quantity == "step_time" else {}),
+        },
         tokens_per_step=run.tokens_per_step,
         quantity=run.quantity,
         measured=run.value,
@@ -353,7 +348,7 @@ def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
 
 
 def shipped_name(name: str) -> str:
-    """Return the shipped architecture that a name or a folder stands for, empty if none does."""
+    """Return the shipped architecture of a name or a folder; "" if there is none."""
     try:
         return shipped_model(name.rstrip("/"))
     except InputError:

@@ -1,4 +1,4 @@
-"""Read tables of measured engines: each row's deployment and result, or why it is not used."""
+"""Read tables of measured engines: the deployment and result of each row, or why it is not used."""
 
 from __future__ import annotations
 
@@ -6,106 +6,63 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from specmodel.calibrate.fit.measured import aliases
-from specmodel.calibrate.fit.measured.records import Cells, check_milliseconds
+from specmodel.calibrate.fit.measured.records import Cells, Unused, check_milliseconds, used
 from specmodel.core.base.errors import InputError
-from specmodel.core.base.tables import as_number, need_columns, read_table
+from specmodel.core.base.tables import need_columns, read_table
 from specmodel.core.cost.deployment import PREFILLS_FIRST
 from specmodel.core.machines.engine import load_engine
 from specmodel.core.machines.hardware import load_hardware
 from specmodel.core.models.architecture import load_architecture
 
-MOST_QUEUED = 0.3  # with more time in queues, a row measures no batch of its size [-]
-MOST_UNEQUAL = 0.01  # share by which the lengths of lockstep differ from the longest at most [-]
-DEFAULT_CONTEXT = 1000  # context where a table of pairs has no lengths [token]
+MOST_QUEUED = 0.3  # largest share of time in queues: above, the batch is smaller [-]
+MOST_UNEQUAL = 0.01  # largest relative difference of lengths in lockstep [-]
+DEFAULT_CONTEXT = 1000  # context if a table of pairs has no lengths [token]
 
-_COLUMNS = aliases.TABLES["served"]
+_SERVED = aliases.TABLES["served"]
+_OF_DRAFTS = ("proposal_rate", "temperature")
 _MOST_ROWS = 20_000
-"""Most rows, of which each is predicted [-]."""
+"""Most rows of a table [-]."""
 _SPEEDUPS = 0.01, 100.0
-"""Least and most speedup of anything measured: beyond, a cell has something else [-]."""
-_MOST = 10_000_000
-"""Most requests, tokens or GPUs of a row [-]."""
+"""Range of measured speedups: other numbers are something else, such as a percentage [-]."""
 
 
 class Served(Struct, frozen=True, kw_only=True):
     """One row: the deployment and point that ran, and the measured quantity."""
 
-    row: str  # its name or number
+    row: str  # name or number
     labels: Mapping[str, str]  # model, dtype and engine in the table's words; profile of the GPU
-    deployment: Mapping[str, Any]  # as `cost.deploying.resolve` takes it
-    points: Mapping[str, float]  # batch size, lengths and, of a pair, draft and verify tokens
-    tokens_per_step: float | None = None  # of a pair
+    deployment: Mapping[str, Any]  # arguments of `cost.deploying.resolve`
+    points: Mapping[str, float]  # batch size and lengths; for a pair, draft and verify tokens
+    tokens_per_step: float | None = None  # None for plain decoding
     quantity: str  # tpot or step_time [s], or speedup [-]
     measured: float
     first_token: float | None = None  # time to the first token of plain decoding [s]
     plain_step: float | None = None  # time of a pair's step without speculation [s]
-    noise: float = 0.0  # standard error of `measured` by its repeats; 0 if not known [-]
-    notes: tuple[str, ...] = ()  # what is to be known of the run
+    noise: float = 0.0  # standard error of `measured`, from repeats; 0 if unknown [-]
+    notes: tuple[str, ...] = ()  # notes on the run
 
 
 class ServingTable(Struct, frozen=True, kw_only=True):
-    """Rows of a table that can be predicted, and why the others cannot.
+    """Rows of a table that can be predicted, and why other rows cannot.
 
     Parameters
     ----------
     rows
-        Those that are taken.
+        Rows that are used.
     not_taken
-        Why others are not, by the name or number of the row.
+        Reasons why other rows are not used, by the name or number of the row.
     assumed
-        What was assumed where the table says nothing.
+        Assumptions for empty cells and missing columns, by argument.
     """
 
     rows: tuple[Served, ...]
     not_taken: Mapping[str, str]
     assumed: Mapping[str, str] = field(default_factory=dict)
-
-
-class _NotTaken(Exception):  # noqa: N818 - no error: the row is counted
-    """Why a row is not predicted."""
-
-
-class _Row(Cells, frozen=True):
-    """A row of measured engines; what it needs and does not have is a reason not to take it."""
-
-    prefix: str = "serving."
-
-    def said(self, name: str) -> str:
-        """Return the text of a cell; "" for a blank one, or without the column."""
-        cell = self.values.get(name)
-        return "" if cell is None or pd.isna(cell) else str(cell)
-
-    def is_said(self, name: str, usual: bool) -> bool:
-        """Return whether a cell says true; what is usual without the column."""
-        return str(self.values.get(name, usual)).lower() == "true"
-
-    def needed(self, name: str) -> str:
-        """Return the text of a cell that is not blank."""
-        text = self.said(name)
-        if not text.strip(" :"):
-            raise _NotTaken(f"it has no {name}")
-        return text
-
-    def known(self, name: str, usual: float | None = None) -> float:
-        """Return a number, `usual` where the cell is empty or there is no column."""
-        number = self.number(name)
-        number = usual if number is None else number
-        if number is None:
-            raise _NotTaken(f"it has no {name}")
-        return number
-
-    def whole(self, name: str, usual: float | None = None) -> int:
-        """Return a whole number from 1."""
-        number = self.known(name, usual)
-        if not 1 <= number <= _MOST or number != int(number):
-            raise InputError(f"serving.{name}", number, f"whole numbers from 1 to {_MOST:,}")
-        return int(number)
 
 
 def read_serving(path: str | Path) -> ServingTable:
@@ -114,83 +71,78 @@ def read_serving(path: str | Path) -> ServingTable:
     Parameters
     ----------
     path
-        CSV or Parquet with a row for each run. For plain decoding it has the columns `plain` of
-        ``tables.toml`` and measured_tpot_ms; for pairs with and without speculation, its `pairs`
-        and speedup or spec_step_ms. An InputError says which column is missing, or in another unit;
-        a row that cannot be is not taken.
+        CSV or Parquet with a row for each run. ``tables.toml`` lists the columns of a table of
+        plain decoding (`plain`), and of a table of pairs with and without speculation (`pairs`). An
+        InputError names a missing column, or a column in another unit. Rows that cannot be used
+        are listed with the reason.
 
     Notes
     -----
-    Rows of plain decoding are not taken if mtp is not off, clean is not true, or queued_share is
-    above `MOST_QUEUED`; pairs are not taken if usable is not true. Those of look-ups may have a
-    proposal_rate, and any pair a temperature, 0 if left out, and a context_length, which is that of
-    its ``isl`` and ``osl`` if left out. ``isl`` and ``osl`` of plain rows are the longest lengths
-    that were drawn; predictions are for the mean lengths, by mean_context. Where it says that all
-    are as long, requests go in lockstep under engines that prefill before they decode, as SGLang
-    does.
+    A row of plain decoding is not used if mtp is not off, clean is not true, or queued_share is
+    above `MOST_QUEUED`. A pair is not used if usable is not true. A pair may have a temperature (0
+    by default) and a context_length (by default, computed from ``isl`` and ``osl``). A pair with a
+    look-up may have a proposal_rate. ``isl`` and ``osl`` of plain rows are the longest lengths that
+    were drawn. Predictions use the mean lengths, which follow from mean_context. If mean_context
+    shows that all lengths are equal, requests run in lockstep on engines that prefill before they
+    decode, such as SGLang.
     """
-    table = read_table(path, _COLUMNS["texts"], "serving", comments=False)
-    if "measured_tpot_ms" in table:
-        need_columns(table, _COLUMNS["plain"], argument="serving")
-        check_milliseconds(table["measured_tpot_ms"], "serving.measured_tpot_ms")
-        return _rows(table, _plain_row, "row")
-    if {"speedup", "spec_step_ms"} & set(table):
-        need_columns(table, _COLUMNS["pairs"], argument="serving")
-        if "spec_step_ms" in table:
-            check_milliseconds(table["spec_step_ms"], "serving.spec_step_ms")
-        assumed = {"context_length": f"{DEFAULT_CONTEXT} where lengths and context are empty"}
-        return replace(_rows(table, _pair_row, "id"), assumed=assumed)
+    table = read_table(path, _SERVED["texts"], "serving", comments=False)
+    for name, read in (("plain", _plain_row), ("pairs", _pair_row)):
+        kind = _SERVED[name]
+        if measured := [column for column in kind["measured"] if column in table]:
+            need_columns(table, kind["needed"], argument="serving")
+            for column in (each for each in measured if each.endswith("_ms")):
+                check_milliseconds(table[column], f"serving.{column}")
+            return replace(_rows(table, kind, read), assumed=kind["assumed"])
     expected = "a column measured_tpot_ms, speedup or spec_step_ms"
     raise InputError("serving", ", ".join(map(str, table.columns[:20])), expected)
 
 
-def _rows(table: pd.DataFrame, read: Callable[[_Row, str], Served], name: str) -> ServingTable:
+def _rows(
+    table: pd.DataFrame, kind: Mapping[str, Any], read: Callable[[Cells, str], Served]
+) -> ServingTable:
     if not 0 < len(table) <= _MOST_ROWS:
         raise InputError("serving", f"{len(table)} rows", f"1 to {_MOST_ROWS:,} rows")
     rows, not_taken, labels = list[Served](), dict[str, str](), set[str]()
     for place, values in enumerate(table.to_dict("records")):
-        row = _Row({str(column): value for column, value in values.items()})
-        label = row.said(name) or str(place)
+        cells = {str(column): cell for column, cell in values.items()}
+        named = {name: cells.get(column) for name, column in kind["columns"].items()}
+        row = Cells(cells | named, "serving.", kind["columns"])
+        label = row.text("row") or str(place)
         label = f"{label} (row {place})" if label in labels else label
         labels.add(label)
         try:
+            used(cells, kind["only"])
             rows.append(read(row, label))
-        except (_NotTaken, InputError) as reason:
+        except (Unused, InputError) as reason:
             not_taken[label] = str(reason)
     return ServingTable(rows=tuple(rows), not_taken=not_taken)
 
 
-def _plain_row(row: _Row, label: str) -> Served:
-    """Return a row of plain decoding; pass over those that measure something else of a batch."""
-    if str(row.values.get("mtp", "off")).lower() not in ("off", "false", "nan"):
-        raise _NotTaken("it speculates (mtp), at an acceptance that the table does not have")
-    if not row.is_said("clean", True):
-        raise _NotTaken("its column clean is not true")
+def _plain_row(row: Cells, label: str) -> Served:
+    """Return a row of plain decoding. A row whose requests queue too long is not used."""
     if row.known("queued_share", 0.0) > MOST_QUEUED:
-        raise _NotTaken(f"its requests queue too long: queued_share is above {MOST_QUEUED:g}")
-    isl, osl, gpus = map(row.whole, ("isl", "osl", "gpus"))
-    spread = row.whole("expert_parallel", 1)
+        raise Unused(f"its requests queue too long: queued_share is above {MOST_QUEUED:g}")
+    isl, osl = map(row.whole, ("isl", "osl"))
     context = row.known("mean_context", isl + osl / 2)
     shorter = context / (isl + osl / 2)
     is_equal = "mean_context" in row.values and abs(shorter - 1) < MOST_UNEQUAL
-    model, system, backend = map(row.needed, ("model", "system", "backend"))
-    labels, where = _where(row, model, system, backend, row.said("dtype"))
-    first_token = row.number("measured_ttft_ms")
-    told = row.said("backend_version") or row.said("date")
-    profile, changes = aliases.profile_of(backend, told)
+    labels, where = _where(row)
+    profile, changes = aliases.profile_of(labels["engine"], row.text("version") or row.text("date"))
     for name in ("fuses_norms", "all_reduces"):
         key = f"engine.{name}"
         where[key] = changes.get(key, getattr(load_engine(profile), name))
+    first_token = row.number("measured_ttft_ms")
     return Served(
         row=label,
         labels=labels,
-        deployment=where | _layout(gpus, spread, row.is_said("attention_data_parallel", False)),
+        deployment=where,
         points={
             "batch_size": row.whole("concurrency"),
             "context_length": round(context),
             "prompt_length": max(round(isl * shorter), 1),
             "output_length": max(round(osl * shorter), 1),
-            "lockstep": is_equal and aliases.stack_of(backend) == PREFILLS_FIRST,
+            "lockstep": is_equal and aliases.stack_of(labels["engine"]) == PREFILLS_FIRST,
         },
         quantity="tpot",
         measured=row.known("measured_tpot_ms") / 1e3,
@@ -198,37 +150,30 @@ def _plain_row(row: _Row, label: str) -> Served:
     )
 
 
-def _pair_row(row: _Row, label: str) -> Served:
+def _pair_row(row: Cells, label: str) -> Served:
     """Return a row with and without speculation."""
-    if not row.is_said("usable", True):
-        raise _NotTaken("it is not usable, as the table says")
-    engine = row.needed("engine")
-    profile, changes = aliases.profile_of(engine, *map(row.said, _COLUMNS["versions"]))
-    gpus, spread, is_parallel = _degrees(row)
-    drafter = aliases.drafter_of(row.needed("drafter"))
-    target, gpu = map(row.needed, ("target", "gpu"))
-    labels, own = _where(row, target, gpu, engine, row.said("weight_dtype"))
-    batch = row.whole("batch_size_or_concurrency")
-    is_by_rank = "rank" in row.said("which")
-    points = _lengths(row)
-    if is_by_rank:  # figures per rank are of nodes that decode only, others prefill
+    labels, where = _where(row)
+    profile, changes = aliases.profile_of(labels["engine"], *map(row.text, ("version", "notes")))
+    batch, points = row.whole("concurrency"), _lengths(row)
+    if "rank" in row.text("which"):  # such nodes only decode, and other nodes prefill
+        batch *= where["tensor_parallel"] * where["data_parallel"]
         points = {"context_length": points["context_length"]}
-    points["draft_length"] = row.whole("draft_length")
-    points["verify_tokens"] = row.whole("verify_tokens", points["draft_length"] + 1)
+    length, host = row.whole("draft_length"), row.text("host")
     quantity, measured = _measured(row)
     plain = row.number("base_step_ms")
-    if plain is None:  # of plain decoding alone, a token takes a step
+    if plain is None:  # in plain decoding, a token takes a step
         plain = row.number("base_tpot_ms")
-    host = {"host": str(row.values["host"])} if "host" in row.values else {}
     return Served(
         row=label,
-        labels=labels | host,
-        deployment=own
-        | _layout(int(gpus), int(spread), is_parallel)
-        | {"drafter": drafter, "engine": profile, "tree_width": row.whole("topk", 1)}
-        | {name: row.known(name) for name in _COLUMNS["of_drafts"] if row.said(name)}
+        labels=labels | ({"host": host} if host else {}),
+        deployment=where
+        | {"drafter": aliases.drafter_of(row.text("drafter"))}
+        | {"engine": profile, "tree_width": row.whole("topk", 1)}
+        | {name: row.known(name) for name in _OF_DRAFTS if row.text(name)}
         | changes,
-        points={"batch_size": batch * gpus if is_by_rank else batch} | points,
+        points={"batch_size": batch, "draft_length": length}
+        | {"verify_tokens": row.whole("verify_tokens", length + 1)}
+        | points,
         tokens_per_step=row.known("tokens_per_step"),
         quantity=quantity,
         measured=measured,
@@ -236,18 +181,8 @@ def _pair_row(row: _Row, label: str) -> Served:
     )
 
 
-def _degrees(row: _Row) -> tuple[float, float, bool]:
-    """Return GPUs and expert parallelism of a pair, and whether its attention is data-parallel."""
-    degree = row.said("tensor_parallel").strip().lower()
-    is_parallel, spread = degree in _COLUMNS["data_parallel"], row.known("expert_parallel", 1.0)
-    gpus = row.known("num_gpus", spread) if is_parallel else as_number(degree)
-    if not np.isfinite(gpus):
-        raise _NotTaken("it has no layout")
-    return gpus, spread, is_parallel
-
-
-def _lengths(row: _Row) -> dict[str, float]:
-    """Return the lengths of a pair; only a context where the table has not both [token]."""
+def _lengths(row: Cells) -> dict[str, float]:
+    """Return the lengths of a pair, or only a context without both lengths [token]."""
     isl, osl = (row.number(name, strict=False) for name in ("isl", "osl"))
     if isl is None or osl is None:
         return {"context_length": round(row.known("context_length", DEFAULT_CONTEXT))}
@@ -255,33 +190,40 @@ def _lengths(row: _Row) -> dict[str, float]:
     return {"prompt_length": isl, "output_length": osl, "context_length": context}
 
 
-def _measured(row: _Row) -> tuple[str, float]:
-    """Return the quantity that was measured of a pair, preferably the speedup, and its value."""
+def _measured(row: Cells) -> tuple[str, float]:
+    """Return the measured quantity of a pair, preferably the speedup, and its value [-] or [s]."""
     speedup, step = row.number("speedup"), row.number("spec_step_ms")
     if speedup is not None:
         if not _SPEEDUPS[0] <= speedup <= _SPEEDUPS[1]:
             raise InputError("serving.speedup", speedup, "a ratio such as 1.5, not a percentage")
         return "speedup", speedup
     if step is None:
-        raise _NotTaken("it has neither speedup nor spec_step_ms")
+        raise Unused("it has neither speedup nor spec_step_ms")
     return "step_time", step / 1e3
 
 
-def _where(
-    row: _Row, model: str, system: str, engine: str, dtype: str
-) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return labels of a row, and model, GPU, kernels and dtypes; default kernels may stand in."""
+def _where(row: Cells) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the labels of a row, and its model, GPU, kernels, dtypes and degrees.
+
+    Without kernels of the engine for this GPU, the default kernels of the GPU are used.
+    """
+    model, system, engine = map(row.text, ("model", "system", "engine"))
     target, hardware = aliases.model_of(model), aliases.shipped_gpu(system)
-    stack, cache = aliases.stack_of(engine), row.said("kv_dtype")
-    dtypes = aliases.dtypes_of(dtype, load_architecture(target), stack, cache)
-    own = {"stack": stack} if stack in load_hardware(hardware).fitted else {}
+    stack, dtype = aliases.stack_of(engine), row.text("dtype")
     labels = {"model": model, "dtype": dtype, "engine": engine, "hardware": hardware}
-    return labels, {"target": target, "hardware": hardware} | own | dtypes
+    architecture = load_architecture(target)
+    kernels = {"stack": stack} if stack in load_hardware(hardware).fitted else {}
+    dtypes = aliases.dtypes_of(dtype, architecture, stack, row.text("kv_dtype"))
+    return labels, {"target": target, "hardware": hardware} | kernels | dtypes | _degrees(row)
 
 
-def _layout(gpus: int, spread: int, is_parallel: bool) -> dict[str, int]:
-    """Return degrees as `deploy` takes them."""
+def _degrees(row: Cells) -> dict[str, int]:
+    """Return the degrees of parallelism as `deploy` accepts them."""
+    spread = row.whole("expert_parallel", 1)
+    is_named = row.text("gpus").strip().lower() in _SERVED["data_parallel"]
+    gpus = row.whole("num_gpus", spread) if is_named else row.whole("gpus")
     if gpus % spread:
         raise InputError("serving.expert_parallel", spread, f"a divisor of the {gpus} GPUs")
+    is_parallel = is_named or row.text("attention_data_parallel").lower() == "true"
     tensor, data = (1, gpus) if is_parallel else (gpus, 1)
     return {"tensor_parallel": tensor, "data_parallel": data, "expert_parallel": spread}
