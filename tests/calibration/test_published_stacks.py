@@ -6,6 +6,7 @@ import pytest
 from rows import slow
 
 from published import datasets
+from published.roles import cold_rows, fastest_kernels, stored_bytes
 from published.tables import NORMS, STACKS, published_measurements
 from specmodel import load_hardware
 from specmodel.calibrate.fit import fit_kernels, predicted_time
@@ -13,6 +14,7 @@ from specmodel.calibrate.fit.timed_work import error_table, predict_measured
 from specmodel.calibrate.measure import check_measurements
 from specmodel.calibrate.measure.measurements import groups
 from specmodel.core.layers.kinds import MAIN_KINDS
+from specmodel.core.machines import choose_kernels
 from specmodel.core.machines.kernels import fitted_dtype
 
 pytestmark = pytest.mark.dataset
@@ -175,3 +177,49 @@ def test_plain_and_verify_passes_err_alike_as_the_law_says():
             found.append(1 - (half / PER_CENT_80 / spread) ** 2 / 2)
     for q, found in likeness.items():
         assert (len(found), np.median(found)) == (9, pytest.approx(q**-0.5, abs=0.10))
+
+
+# experts of two matrices, which no fit has seen: those of Nemotron, also behind a smaller width
+
+TWO_MATRICES_ON = ("h100_sxm", "b200", "b300", "gb200", "rtx_pro_6000")
+
+
+def experts_of_two(hardware, stack):
+    """Timings of balanced experts of two matrices that were read from memory."""
+    device = load_hardware(hardware)
+    raw = datasets.read_timings("moe", hardware, stack, device.fitted[stack].version)
+    usable = ~raw["is_gated"] & (raw["expert_parallel"] == 1) & raw["active_experts"].notna()
+    usable &= (raw["num_tokens"] <= 4096) & (raw["distribution"] == "balanced")
+    rows = fastest_kernels(raw[usable]).assign(num_matrices=2)
+    elements = rows["active_experts"] * 2 * rows["hidden_size"] * rows["expert_size"]
+    is_cold = cold_rows(stored_bytes(elements, rows["weight_dtype"]), device)
+    return rows[is_cold].reset_index(drop=True)
+
+
+def median_error(rows, hardware, stack):
+    """Median error of the fit of experts of three matrices."""
+    device = load_hardware(hardware)
+    (dtypes,) = set(zip(rows["weight_dtype"], rows["activation_dtype"], strict=True))
+    parameters = choose_kernels(device, stack).parameters("experts", *dtypes)
+    times = predicted_time("experts", rows.reset_index(drop=True), device, parameters)
+    return float(np.median(np.abs(times / rows["latency"].to_numpy() - 1)))
+
+
+@pytest.mark.parametrize("hardware", ["h200_sxm", *slow(*TWO_MATRICES_ON)])
+def test_a_fit_of_three_matrices_holds_for_two(hardware):
+    """TensorRT-LLM's kernels in 16 and 8 bits; latents of 2,048 among the widths."""
+    rows = experts_of_two(hardware, "trtllm")
+    for dtype in ("bf16", "fp8"):
+        own = rows[rows["weight_dtype"] == dtype]
+        assert {2048, 8192} <= set(own["hidden_size"])
+        assert len(own) > 200
+        assert median_error(own, hardware, "trtllm") <= 0.07
+        for _, part in own.groupby(["hidden_size", "num_experts"]):
+            assert median_error(part, hardware, "trtllm") <= 0.10
+
+
+@pytest.mark.parametrize("hardware", ["b200", *slow("b300", "gb200")])
+def test_so_does_that_of_other_engines_on_blackwell(hardware):
+    for stack in ("vllm", "sglang"):
+        rows = experts_of_two(hardware, stack)
+        assert median_error(rows[rows["weight_dtype"] == "bf16"], hardware, stack) <= 0.10
