@@ -30,7 +30,7 @@ OPERATORS = {
     "Eq": "NotEq", "NotEq": "Eq", "In": "NotIn", "NotIn": "In", "Is": "IsNot", "IsNot": "Is",
     "And": "Or", "Or": "And", "USub": "UAdd",
 }  # fmt: skip
-"""What replaces each operator, by their names in `ast`; others are left alone."""
+"""The operators that replace each operator, by their names in `ast`; others stay."""
 NAMES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum"}
 TESTED = ("algebra", "layers", "cost", "prediction", "models", "drafters", "machines", "plan")
 """Rooms whose tests run, in this order."""
@@ -39,7 +39,7 @@ LEFT_OUT = ("test_predictions.py", "test_frozen.py")
 
 
 class Mutant(NamedTuple):
-    """The change of this number among those of a file, in words."""
+    """A change of a file: its path, its number among the changes of the file, and its text."""
 
     path: Path
     number: int
@@ -47,7 +47,7 @@ class Mutant(NamedTuple):
 
 
 def sites(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that may be changed: no messages, annotations, imports or fronts."""
+    """Yield the nodes that may be changed, without messages, annotations, imports and `__all__`."""
     if isinstance(node, ast.Raise | ast.Import | ast.ImportFrom | ast.JoinedStr):
         return
     if isinstance(node, ast.Assign) and "__all__" in ast.unparse(node.targets):
@@ -109,7 +109,7 @@ def stages(path: Path) -> list[list[str]]:
 
 
 def run_tests(tree: Path, names: list[str], limit: float) -> str:
-    """Return what failed first, or nothing; a run that takes more than 8 GiB fails."""
+    """Return the first failure, or nothing; a run that needs more than 8 GiB fails."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
     command += [f"--ignore-glob=*/{name}" for name in LEFT_OUT]
     most, paths = (2**33, 2**33), {"PYTHONPATH": f"{tree}:{tree / 'calibration'}"}
@@ -133,7 +133,8 @@ def run_tests(tree: Path, names: list[str], limit: float) -> str:
 
 
 def first_failure(tree: Path, mutant: Mutant | None, limit: float) -> str:
-    """Return what fails first in a copy of the checkout with this mutant, which is undone again."""
+    """Return the first failure in a copy of the checkout with this mutant; restore the file
+    afterwards."""
     file = tree / (mutant.path if mutant else "specmodel/__init__.py")
     parsed = ast.parse(source := file.read_text())
     if mutant:
