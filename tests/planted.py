@@ -1,4 +1,4 @@
-"""Measurements of kernels with parameters that are known, for tests of what fits them."""
+"""Measurements of kernels with known parameters, for tests of fits."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ _LIKE = {"latent_prompt_attention": "prompt_attention"}
 
 
 def points(kind: str) -> pd.DataFrame:
-    """Return every shape of a component at its sizes, bf16."""
+    """Return every shape of a component at all its sizes, in bf16."""
     stored, kind = DTYPES.get(kind, "bf16"), _LIKE.get(kind, kind)
     shapes, sizes, columns = (_DATA[name][kind] for name in ("shapes", "sizes", "columns"))
     rows = [shape + size for shape in shapes for size in sizes]

@@ -39,7 +39,7 @@ RUN = """if True:
 
 @pytest.fixture(scope="session")
 def elsewhere(tmp_path_factory):
-    """The package as its wheel lays it out, and the notebooks, away from the checkout."""
+    """Return a folder outside the checkout with the files of the wheel and the notebooks."""
     folder = tmp_path_factory.mktemp("elsewhere")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
@@ -51,7 +51,8 @@ def elsewhere(tmp_path_factory):
 
 
 def typed_numbers(text):
-    """Numbers in a text, but those in code, in names such as H200, and of what is cited."""
+    """Return the numbers in a text, except numbers in code, in names such as H200, and in
+    citations."""
     text = re.sub(r"`[^`]*`", "", text)
     text = re.sub(r"arXiv:\S+|#\d+|NeurIPS \d+|(Figure|Table)s? \d+((,| and) \d+)*", "", text)
     return re.findall(r"\S*\d\S*", re.sub(r"[\w.+/-]*[^\W\d][\w.+/-]*", "", text))
@@ -131,7 +132,7 @@ def test_the_peaks_of_moesd_are_those_that_its_engine_is_fitted_to():
 
 
 def test_what_is_said_of_moesd_is_what_its_notebook_finds():
-    """Numbers with decimals, each of which is the paper's or printed by a cell."""
+    """Each number with decimals is the paper's or is printed by a cell."""
     page = (ROOT / "docs/accuracy.md").read_text(encoding="utf-8")
     section = page.partition("\n## MoESD: paper and ours\n")[2].partition("\n## ")[0]
     code = cells_of(ROOT / "notebooks/moesd.ipynb", "code")

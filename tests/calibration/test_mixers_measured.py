@@ -41,7 +41,7 @@ def published(part: pd.DataFrame, kind: str, hardware: str, stack: str) -> pd.Da
 
 @listed
 def test_latent_attention_of_heads_not_fitted(hardware, stack, limits) -> None:
-    """As recorded, which `test_published_stacks` compares with the tables."""
+    """Recorded errors, which `test_published_stacks` compares with the tables."""
     for dtype, most in limits.items():
         fit = load_hardware(hardware).fitted[stack].latent_attention[dtype]
         assert fit.is_held_out
@@ -49,7 +49,8 @@ def test_latent_attention_of_heads_not_fitted(hardware, stack, limits) -> None:
 
 
 def verified(hardware: str) -> tuple[HardwareProfile, pd.DataFrame, pd.DataFrame]:
-    """Return a device, all timings of vLLM's verification, and those of a recurrence in roles."""
+    """Return a device, all timings of vLLM's verify passes, and the timings of a recurrence with
+    roles."""
     device = load_hardware(hardware)
     stack, versions = RECURRENCES
     raw = datasets.read_timings("kda", hardware, stack, versions["kda"])
@@ -61,7 +62,7 @@ def verified(hardware: str) -> tuple[HardwareProfile, pd.DataFrame, pd.DataFrame
 @pytest.mark.dataset
 @pytest.mark.parametrize(("hardware", "of_all"), [("h200_sxm", 0.065), ("b200", 0.095)])
 def test_one_law_decodes_and_verifies(hardware, of_all):
-    """On rows that were not fitted; all of them count those whose states a cache held too."""
+    """Errors on rows that were not fitted; `of_all` includes rows whose states were in a cache."""
     device, every, rows = verified(hardware)
     fitting = fit_kernels(rows, device)["recurrence", "fp32"]
     parameters = fitting.fit.parameters
@@ -95,7 +96,7 @@ def test_verifying_over_decoding_is_as_measured():
 
 @pytest.mark.dataset
 def test_how_far_a_law_of_recurrences_misses_those_of_other_engines():
-    """Errors of what is untimed, from every table of SGLang and TensorRT-LLM."""
+    """The assumed errors of untimed kernels are those on all tables of SGLang and TensorRT-LLM."""
     pytest.importorskip("aiconfigurator_core")
     pytest.importorskip("pyarrow")
     common, errors, apart = [], [], []
@@ -133,7 +134,7 @@ def rows_of(table):
 
 
 def test_a_chunk_of_a_prompt_is_no_walk():
-    """Kernels for prompts compute many tokens at once: one step, as one state is written."""
+    """Kernels for prompts compute many tokens at once: one step, because one state is written."""
     chunk = {"batch_size": 1, "tokens_per_sequence": 512, "logits_per_sequence": 1}
     work = pass_of(one_delta_layer(HEADS), **chunk)
     assert work.components["recurrence"].depth == 1
@@ -141,7 +142,7 @@ def test_a_chunk_of_a_prompt_is_no_walk():
 
 @pytest.mark.parametrize("hardware", ["h200_sxm", "b200"])
 def test_vllm_takes_as_long_as_published(hardware):
-    """By what ships, fitted to 12 and 48 heads beside gated delta nets."""
+    """With the fit of the package, to layers of 12 and 48 heads and to gated delta nets."""
     table = KIMI_TIMES[KIMI_TIMES.hardware == hardware].reset_index(drop=True)
     device = load_hardware(hardware)
     kernels = stack_kernels("vllm", device.fitted["vllm"])
@@ -156,7 +157,7 @@ def test_vllm_takes_as_long_as_published(hardware):
 
 
 def kimi_errors(hardware, stack, kind):
-    """Errors of decoding and of verifying on rows that were not fitted."""
+    """Return the errors of decoding and of verifying on rows that were not fitted."""
     device = load_hardware(hardware)
     rows = kimi_recurrence(hardware, stack, device)
     if rows.empty:
@@ -171,7 +172,7 @@ def kimi_errors(hardware, stack, kind):
 @pytest.mark.dataset
 @each_listed
 def test_published_rows_that_were_not_fitted(hardware, stack, decoding, verifying):
-    """Largest median errors: SGLang's by a fit of its own, vLLM's by the recurrences of all."""
+    """Largest median errors: SGLang has its own fit, vLLM uses the fit of all recurrences."""
     kind = KIMI if stack == "sglang" else "recurrence"
     errors = kimi_errors(hardware, stack, kind)
     assert errors[0] <= decoding

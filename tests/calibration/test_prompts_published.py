@@ -1,4 +1,4 @@
-"""Attention of prompts: its published timings, what is fitted to them, and how well."""
+"""Attention of prompts: fits to published timings, and their errors."""
 
 import numpy as np
 import pandas as pd
@@ -61,9 +61,9 @@ def test_prompts_on_shapes_that_were_not_fitted(stack):
 @pytest.mark.dataset
 @pytest.mark.parametrize(("name", "most"), [("b200", 0.06), ("h200_sxm", 0.11)])
 def test_modules_of_latent_attention_with_prompts_are_as_published(name, most):
-    """Projections, core and what is between them in 16 bits, no module fitted to; the median.
+    """Median error for projections, core and the kernels between them in 16 bits, without a fit.
 
-    Norms of latents, rotation and writing to the cache, kernels of their own, are counted here.
+    The kernels between them (norms of latents, rotation, writing to the cache) are added here.
     """
     folder = datasets._data_folder() / datasets.FOLDERS[name] / "mla/trtllm/1.3.0rc20"
     raw = pd.read_parquet(folder / "mla_context_module_perf.parquet")

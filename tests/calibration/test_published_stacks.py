@@ -1,4 +1,4 @@
-"""Fits that ship against published kernels: their own, and those of shapes that were not fitted."""
+"""Fits of the package compared with published kernels, of fitted shapes and of others."""
 
 import numpy as np
 import pandas as pd
@@ -25,9 +25,9 @@ BALANCED = {
     ("h100_sxm", "sglang"): (0.13, 0.08), ("h200_sxm", "sglang"): (0.15, 0.09),
     ("l40s", "vllm"): (0.05, 0.03),
 }  # fmt: skip
-"""Largest mean and median error of experts, bf16, balanced, shapes not fitted [-], of an engine
-and of a GPU that differs. On Hopper,
-Triton's kernels in SGLang take 1.4 times as long on many tokens of shapes that nobody tuned."""
+"""Largest mean and median error of balanced experts in bf16 on other shapes [-], by engine, and by
+GPU and engine where it differs. On Hopper, Triton's kernels in SGLang take 1.4 times as long for
+many tokens of untuned shapes."""
 
 HELD = dict.fromkeys(("latent_attention", "recurrence"), (0.64, 0.96))
 HELD["kimi_recurrence"] = (0.64, 1.0)
@@ -50,7 +50,7 @@ FEW_TOKENS, HELD_ON_FEW = 256, (0.75, 0.96)
 """Tokens of a pass of decoding [token], and the share of experts in them that intervals hold."""
 
 FEW = [("a100_sxm_80gb", "sglang", "0.5.10"), ("h200_sxm", "trtllm", "1.3.0rc20")]
-"""Two generations. All others are studies: reading a stack and its rivals takes seconds."""
+"""Two generations. All others are slow tests: reading a stack and its rivals takes seconds."""
 
 GENERATIONS = ("a100_sxm_80gb", "h200_sxm", "b200", "rtx_pro_6000", "l40s")
 ONE_OF_EACH = [key for key in STACKS if key[0] in GENERATIONS]
@@ -60,7 +60,7 @@ PER_CENT_80 = 1.2815515594
 
 
 def measured(hardware, stack, version):
-    """Table of measurements of what a stack that ships was fitted to."""
+    """Return the measurements to which a stack of the package was fitted."""
     shipped = load_hardware(hardware).fitted[stack]
     table = check_measurements(published_measurements(hardware, stack, version))
     own = [rows for kind, dtype, rows in groups(table) if dtype in shipped.of_kind(kind)]
@@ -69,7 +69,7 @@ def measured(hardware, stack, version):
 
 @pytest.mark.parametrize("key", [*FEW, *slow(*((key,) for key in STACKS if key not in FEW))])
 def test_a_stack_that_ships_is_as_published(key):
-    """In one test, for which the tables of the stack are read once."""
+    """One test for all checks, because reading the tables of a stack takes seconds."""
     hardware, name, _ = key
     device, table = load_hardware(hardware), measured(*key)
     stack = device.fitted[name]
@@ -116,9 +116,9 @@ def kernels_not_fitted_are_met(errors, largest):
 
 
 def norms_take_as_long_as_rows_quantised(device, stack, errors):
-    """A launch, a walk along a row, and the bytes: 3 an element of what is quantised.
+    """The time is a launch, a walk along a row, and 3 bytes per quantised element.
 
-    A norm with its residual addition moves 8 bytes an element of as wide rows.
+    A norm with its residual addition moves 8 bytes per element of rows of the same width.
     """
     assert ("elementwise" in errors.index.get_level_values(0)) == bool(stack.elementwise)
     assert bool(stack.elementwise) == (device.name != load_hardware("a100_sxm_80gb").name)
@@ -156,10 +156,10 @@ def intervals_hold(judged, place, stack):
 
 @pytest.mark.slow
 def test_plain_and_verify_passes_err_alike_as_the_law_says():
-    """Errors of experts at q times the tokens, of the same shape, correlate by q^(-1/2).
+    """For one shape, errors of experts at t and q * t tokens have the correlation q^(-1/2).
 
-    A difference with the spread d of two errors of spread s is one of a correlation of
-    1 - (d / s)^2 / 2; spreads are those of normal distributions with the same central 80 %.
+    If two errors have the spread s and their difference has the spread d, their correlation is 1 -
+    (d / s)^2 / 2. Spreads are those of normal distributions with the same central 80 %.
     """
     likeness: dict[int, list[float]] = {2: [], 4: [], 8: []}
     for key in ONE_OF_EACH:
@@ -185,7 +185,7 @@ TWO_MATRICES_ON = ("h100_sxm", "b200", "b300", "gb200", "rtx_pro_6000")
 
 
 def experts_of_two(hardware, stack):
-    """Timings of balanced experts of two matrices that were read from memory."""
+    """Return timings of balanced experts with two matrices that were read from memory."""
     device = load_hardware(hardware)
     raw = datasets.read_timings("moe", hardware, stack, device.fitted[stack].version)
     usable = ~raw["is_gated"] & (raw["expert_parallel"] == 1) & raw["active_experts"].notna()
@@ -197,7 +197,7 @@ def experts_of_two(hardware, stack):
 
 
 def median_error(rows, hardware, stack):
-    """Median error of the fit of experts of three matrices."""
+    """Return the median error of the fit to experts with three matrices."""
     device = load_hardware(hardware)
     (dtypes,) = set(zip(rows["weight_dtype"], rows["activation_dtype"], strict=True))
     parameters = choose_kernels(device, stack).parameters("experts", *dtypes)
@@ -207,7 +207,7 @@ def median_error(rows, hardware, stack):
 
 @pytest.mark.parametrize("hardware", ["h200_sxm", *slow(*TWO_MATRICES_ON)])
 def test_a_fit_of_three_matrices_holds_for_two(hardware):
-    """TensorRT-LLM's kernels in 16 and 8 bits; latents of 2,048 among the widths."""
+    """Kernels of TensorRT-LLM in 16 and 8 bits; the widths include latents of 2,048."""
     rows = experts_of_two(hardware, "trtllm")
     for dtype in ("bf16", "fp8"):
         own = rows[rows["weight_dtype"] == dtype]
