@@ -28,6 +28,5 @@ def added_by_prompt(deployment, plain_time, tokens, batch_size, context):
 
 
 def draft_prefill_pass(deployment, tokens):
-    """Return the pass in which a drafter computes a prompt of each replica, or None if it has
-    none."""
+    """Return the drafter's pass over a prompt of each replica, or None if it has none."""
     return read_by_drafter(deployment, (whole_prompts(deployment, tokens),))

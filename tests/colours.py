@@ -17,8 +17,7 @@ _WHITE = _XYZ.sum(axis=1)
 
 
 def lab(colour: tuple[float, ...], seen: str = "by all") -> np.ndarray:
-    """Return CIE L*a*b* of a colour with red, green and blue from 0 to 1, as a kind of viewer sees
-    it."""
+    """Return CIE L*a*b* of red, green and blue from 0 to 1 for a kind of viewer."""
     rgb = np.asarray(colour[:3], dtype=float)
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     linear = np.clip(_SEEN[seen] @ linear, 0, 1)

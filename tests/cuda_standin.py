@@ -160,8 +160,7 @@ class CUDAGraph:
 
 
 class _Node:
-    """A kernel of a graph, with weak references to tensors from outside and strong ones to its
-    own."""
+    """A kernel of a graph; references to tensors from outside are weak, others are strong."""
 
     def __init__(self, func: Any, args: Any, kwargs: Any, outputs: list[CudaTensor]) -> None:
         own = [out.memory for out in outputs]

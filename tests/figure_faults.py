@@ -30,8 +30,7 @@ _RAW = re.compile(rf"\b[a-z][a-z0-9]*(?:\.[a-z0-9_]+)+\b|\b(?:{_NAMES})\b")
 
 
 def faults(figure: Figure) -> list[str]:
-    """Return what is unreadable, indistinguishable from something else, or drawn beyond its
-    axes."""
+    """Return what is unreadable, cannot be distinguished, or is drawn beyond its axes."""
     figure.draw_without_rendering()
     texts = [text.get_text() for text in written(figure)]
     raw = (f"{text!r} is a raw name" for text in texts if _RAW.search(text))
@@ -76,8 +75,7 @@ def _data(ax: Axes) -> Iterator[tuple[Artist, np.ndarray]]:
 
 
 def _unnamed_axes(ax: Axes) -> Iterator[str]:
-    """Yield axes of numbers without a label or unit; axes with names at their ticks need
-    neither."""
+    """Yield axes without a label or unit, except axes with names at their ticks."""
     shared = ax.get_shared_x_axes().get_siblings(ax)
     for axis in (ax.xaxis, ax.yaxis):
         has_names = any(re.search("[a-z]{2}", tick.get_text()) for tick in axis.get_ticklabels())

@@ -188,8 +188,7 @@ def _outside(table: str) -> Iterator[str]:
 
 
 def faults_of_files(ended: Ended, folder: Path, before: Kept) -> Iterator[str]:
-    """Yield faults of written files: no numbers, temporary files left behind, files of the user
-    lost."""
+    """Yield faults of files: no numbers, leftovers, and lost files of the user."""
     after = contents(folder)
     for name, content in after.items():
         if content == before.get(name):

@@ -52,8 +52,7 @@ def write(
 
 
 def tensors_of(config: dict[str, Any], weights: Any = Q8_0, head: Any = Q8_0) -> Tensors:
-    """Return the tensors from which sizes or dtypes are read: embedding, head, and some of a
-    layer."""
+    """Return the tensors whose sizes or dtypes are read: embedding, head, some of a layer."""
     outer = (config["vocab_size"], config["hidden_size"])
     own = {"token_embd.weight": (outer, weights), "blk.0.attn_norm.weight": ((64,), F32)}
     if not config.get("tie_word_embeddings", config.get("tie_embedding")):

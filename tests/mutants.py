@@ -133,8 +133,7 @@ def run_tests(tree: Path, names: list[str], limit: float) -> str:
 
 
 def first_failure(tree: Path, mutant: Mutant | None, limit: float) -> str:
-    """Return the first failure in a copy of the checkout with this mutant; restore the file
-    afterwards."""
+    """Return the first failure with this mutant in a copy, and restore the file."""
     file = tree / (mutant.path if mutant else "specmodel/__init__.py")
     parsed = ast.parse(source := file.read_text())
     if mutant:

@@ -29,8 +29,7 @@ def parse(text: str) -> Any:
 
 
 def filled(file: str, section: str, words: dict[str, str]) -> list[tuple[str, list[str]]]:
-    """Return the commands of a section of a table in `data` with their other cells; fill in words
-    in braces."""
+    """Return the commands of a section in `data` and their other cells; fill in words in braces."""
     rows = []
     for command, *parts in rows_of(file, section):
         for word, text in words.items():
@@ -40,8 +39,7 @@ def filled(file: str, section: str, words: dict[str, str]) -> list[tuple[str, li
 
 
 def typed_wrong(section: str, **words: str) -> list[tuple[str, list[str]]]:
-    """Return the commands of a section of `data/typed_wrong.txt`, with the texts of their
-    errors."""
+    """Return the commands of a section of `data/typed_wrong.txt` and texts of their errors."""
     return filled("typed_wrong.txt", section, words)
 
 

@@ -54,8 +54,7 @@ def rows_of(file: str, section: str) -> list[list[str]]:
 
 
 def values_of(file: str, section: str) -> list[list[Any]]:
-    """Return the rows of such a section; cells of valid JSON become its values, others stay
-    text."""
+    """Return the rows of such a section; cells of valid JSON become values, others stay text."""
 
     def value(cell: str) -> Any:
         try:
@@ -67,14 +66,12 @@ def values_of(file: str, section: str) -> list[list[Any]]:
 
 
 def faults(section: str) -> list[list[Any]]:
-    """Return the rows of a section of `data/faults.txt`: invalid inputs, with the texts of their
-    errors."""
+    """Return invalid inputs and texts of their errors, from a section of `data/faults.txt`."""
     return values_of("faults.txt", section)
 
 
 def one_case(names: str, *rows: Any) -> Callable[[Test], Test]:
-    """Run a test with all these rows in one case, as `each_row` does; names are separated by
-    blanks."""
+    """Run a test with all these rows, as `each_row` does; names are separated by blanks."""
     return each_row(names.split() if " " in names else names, rows)
 
 

@@ -24,8 +24,7 @@ def plain_shape(
     is_gated: bool = True,
     **fields: Any,
 ) -> dict[str, Any]:
-    """Return the fields of a model: the first layers are dense or have a window, the others have
-    experts."""
+    """Return fields of a model: first layers may be dense or have windows, others have experts."""
     num_dense = num_dense_layers if experts else num_layers
     dense = {"kind": "dense", "ffn_size": ffn_size, "is_gated": is_gated}
     routed = {"kind": "experts", "is_gated": is_gated, **(experts or {})}

@@ -19,8 +19,7 @@ FILES = {path.name.removesuffix(".txt"): path.read_bytes() for path in FOLDER.it
 
 
 def typed(names):
-    """Return the names of policies as typed; the output shows the best fixed one with its
-    length."""
+    """Return names of policies as typed: the best fixed one without its length."""
     return [re.sub(r"^best-fixed:\d+$", "best-fixed", name) for name in names]
 
 

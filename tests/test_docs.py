@@ -38,8 +38,7 @@ NAMED = (
     ("docs/carry_on/adding.md", r"`((?:specmodel|tests|calibration)/[\w/.]+)`", "", 20),
     ("README.md", r"`((?:docs|notebooks|calibration)/[\w/.]+\.md)`", "", 3),
 )
-"""Pages, the pattern of file names, the folder of the files, and a number that their count
-exceeds."""
+"""Pages, pattern of file names, folder of the files, and a bound that their number exceeds."""
 
 
 @each_row(("page", "pattern", "folder", "most"), NAMED)

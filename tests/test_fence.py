@@ -50,8 +50,8 @@ def test_names_of_other_rooms_are_seen(source: str) -> None:
 
 
 def test_the_core_names_no_option_and_no_command() -> None:
-    """Texts name arguments, from which the command line makes options. Options of engines are
-    allowed."""
+    """Texts name arguments; the command line makes options of them. Options of engines may
+    occur."""
     context = click.Context(main_group)
     commands = [main_group.get_command(context, name) for name in main_group.list_commands(context)]
     commands += [each for group in commands if isinstance(group, click.Group)

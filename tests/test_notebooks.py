@@ -51,8 +51,7 @@ def elsewhere(tmp_path_factory):
 
 
 def typed_numbers(text):
-    """Return the numbers in a text, except numbers in code, in names such as H200, and in
-    citations."""
+    """Return the numbers in a text, except those in code, in names such as H200, in citations."""
     text = re.sub(r"`[^`]*`", "", text)
     text = re.sub(r"arXiv:\S+|#\d+|NeurIPS \d+|(Figure|Table)s? \d+((,| and) \d+)*", "", text)
     return re.findall(r"\S*\d\S*", re.sub(r"[\w.+/-]*[^\W\d][\w.+/-]*", "", text))

@@ -77,8 +77,7 @@ PUBLIC = [
 
 
 def room(name):
-    """Return the room of a module: its folder, or the folder below it if that contains several
-    rooms."""
+    """Return the room of a module: its folder, or the folder below `core` or `calibrate`."""
     folder, *rest = name.split(".")[1:]
     return rest[0] if folder in FOLDERS else folder
 
@@ -99,8 +98,7 @@ def test_imports_point_down():
 
 
 def test_few_modules_serve_a_single_other():
-    """A module with one importer should be part of it, except modules that commands or packages
-    import."""
+    """A module with one importer should be part of it; commands and packages do not count."""
     importers = defaultdict(list)
     for name in set(MODULES) - TOP:
         for other in imported_modules(name) - {"specmodel"}:
@@ -141,8 +139,7 @@ LAYERS = [
 
 
 def switches_on_layers(tree):
-    """Return the lines that ask for the kind of a layer, by its class or by the name of its
-    kind."""
+    """Return the lines that ask for the kind of a layer, by class or by name."""
     names = {name for name, _ in LAYERS}
     kinds = {layer.__struct_config__.tag for _, layer in LAYERS if isinstance(layer, type)}
     for node in ast.walk(tree):
@@ -178,8 +175,7 @@ def _names_in(tree):
 
 
 def test_no_room_but_layers_asks_of_which_kind_a_layer_is():
-    """Kinds of layers have methods for this, so a new kind only needs its file and a row of a
-    table."""
+    """Layers have methods for this, so a new kind only needs its file and a row of a table."""
     known = {name for name, _ in LAYERS}
     assert {"GroupedAttention", "RoutedExperts", "RecurrentMixer", "TokenMixer"} < known
     others = [name for name in set(MODULES) - TOP if room(name) != "layers"]

@@ -151,8 +151,7 @@ def wall(tree: Path, *words: str) -> float:
 
 
 def measured(tree: Path, name: str) -> tuple[float, str]:
-    """Return the time of a workload in a checkout divided by its yardstick [-], and the time as
-    text."""
+    """Return the time of a workload divided by its yardstick [-], and the time as text."""
     if name == "memory":
         return taken(tree, MEMORY)[0], "MB"
     if name in COMMANDS:

@@ -1,5 +1,4 @@
-"""Fixtures that run the scripts of calibration/ as programs, and skip tests without their
-tables."""
+"""Fixtures that run the scripts of calibration/, and skip tests without their tables."""
 
 import shlex
 
@@ -43,8 +42,7 @@ def do(run_script):
 
 @pytest.fixture
 def refuse(run_script, tmp_path):
-    """Run a script that must fail and write nothing; return its one line, which contains
-    fragments."""
+    """Run a script that must fail and write nothing; check and return its one line."""
 
     def refuse(command, words, *fragments):
         before = {path: path.read_bytes() for path in tmp_path.iterdir()}

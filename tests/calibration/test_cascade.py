@@ -94,8 +94,7 @@ def test_fixed_lengths_are_taken_apart_into_proposals_acceptance_and_cost(pairs)
 
 
 def steps_of(trace, draft_length):
-    """Return the number of steps at a fixed length, and of those with a draft, counted one by
-    one."""
+    """Return the numbers of steps at a fixed length and of steps with a draft."""
     steps = proposing = 0
     for start, tokens in zip(trace.starts, trace.output_tokens, strict=True):
         at, end = start, start + tokens

@@ -23,8 +23,7 @@ def test_steps_that_no_fit_saw(errors, name, rows, bound):
 
 
 def test_first_tokens_of_prompts_alone():
-    """Launches are included: for 1,024 tokens the GPU takes 25 ms, but prompts took 66 and 89
-    ms."""
+    """Launches are included: the GPU takes 25 ms for 1,024 tokens, prompts took 66 and 89 ms."""
     path = gpu_engine.OTHERS.with_suffix(".prompts.csv")
     found = gpu_engine.first_tokens(path, "h200", ENGINE)
     ratio = found["predicted_ms"] / found["ttft_ms"]
@@ -33,8 +32,7 @@ def test_first_tokens_of_prompts_alone():
 
 
 def test_long_prompts_run_at_the_clock_that_power_leaves():
-    """At full clock, predictions for Qwen3-32B are 14 to 21 % too short; at 1,680 MHz, 1 to 10
-    %."""
+    """Qwen3-32B: at full clock, predictions are 14 to 21 % too short; at 1,680 MHz, 1 to 10 %."""
     found = gpu_engine.first_tokens(gpu_engine.THIRD.with_suffix(".prompts.csv"), "h200", ENGINE)
     dense = found[found["name"] == "q32-plain"]
     assert len(dense) == 4
@@ -52,8 +50,7 @@ def test_a_batch_reads_its_weights_once_with_a_prompt_beside():
 
 
 def test_long_contexts_with_drafts_take_what_short_ones_do():
-    """Ten rows with 256 to 32,000 entries; FlashAttention 3 reads keys once for all drafted
-    tokens."""
+    """Ten rows, 256 to 32,000 entries; FlashAttention 3 reads keys once for all drafted tokens."""
     rows = [r for r in gpu_engine.read_steps(gpu_engine.THIRD) if "eagle3" in r.row]
     assert len(rows) == 10
     assert gpu_engine.errors(rows, ENGINE).abs().mean() < 0.06

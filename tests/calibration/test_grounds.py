@@ -12,8 +12,7 @@ CELL = Cell("short", "NVIDIA", "head", "HBM", "vllm")
 
 
 def rows_of(spread, count=4000, known=0.0, **labels):
-    """Return speedups that were predicted as 1, with log-normal errors; intervals cover a part of
-    them."""
+    """Return speedups predicted as 1 with log-normal errors, a part of which intervals cover."""
     measured = np.exp(spread * np.random.default_rng(1).standard_normal(count))
     ends = {"low": np.exp(-1.2816 * known), "high": np.exp(1.2816 * known)}
     numbers = {"row": range(count), "measured": measured, "predicted": 1.0, **ends}

@@ -175,8 +175,7 @@ def test_published_layers_that_were_not_fitted(form: str, gpu: str, stack: str, 
 @pytest.mark.dataset
 @cases("name ones", ("h200_sxm", {"trtllm", "vllm"}), *slow(("b200", {"vllm"})))
 def test_layers_launched_one_by_one_are_not_taken(name: str, ones: set[str]) -> None:
-    """vLLM's layers take about as long on B200 as on H100, and twice as long as those of other
-    engines."""
+    """vLLM's layers take as long on B200 as on H100, twice as long as those of other engines."""
     tables = {stack: sparse.sparse_modules(name, stack) for stack in sparse.ENGINES}
     assert rivals.slow_layers(tables) == ones
 
@@ -276,8 +275,7 @@ def test_batches_of_several_tokens_each_that_no_fit_saw(stack, hardware, hca, cs
     (v4("flash", 128), {(1, 8192): 82, (128, 1024): 117}),
 ])  # fmt: skip
 def test_compressed_layers_of_a_pass_take_as_long_as_published(target, measured) -> None:
-    """Times by batch size and context [us]: vLLM, matrices in fp8, from aiconfigurator-core
-    0.12.0."""
+    """Times by batch size and context [us]: vLLM, fp8, from aiconfigurator-core 0.12.0."""
     batch, context = zip(*measured, strict=True)
     points = {"batch_size": batch, "context_length": context}
     found = layer_time("compressed", target, points, **VLLM)

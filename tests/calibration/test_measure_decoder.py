@@ -38,8 +38,7 @@ def start(decoder, batch, context=5):
 
 
 def cache_of(decoder, batch):
-    """Return a cache with the same context for all decoders, which includes the token before the
-    last."""
+    """Return a cache with the same context for all decoders, up to the token before the last."""
     cache = decoder.new_cache(batch, 256)
     for i, layer in enumerate(cache):
         layer.copy_(torch.randn(layer.shape, generator=torch.Generator().manual_seed(i)))

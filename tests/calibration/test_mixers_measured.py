@@ -49,8 +49,7 @@ def test_latent_attention_of_heads_not_fitted(hardware, stack, limits) -> None:
 
 
 def verified(hardware: str) -> tuple[HardwareProfile, pd.DataFrame, pd.DataFrame]:
-    """Return a device, all timings of vLLM's verify passes, and the timings of a recurrence with
-    roles."""
+    """Return a device, all timings of vLLM's verify passes, and timings of a recurrence."""
     device = load_hardware(hardware)
     stack, versions = RECURRENCES
     raw = datasets.read_timings("kda", hardware, stack, versions["kda"])

@@ -92,8 +92,7 @@ def test_ratios_compare_rows_of_one_deployment_with_as_many_requests(made):
 
 
 def test_a_law_that_errors_of_hosts_were_made_with_is_found():
-    """The law: 0.5 of the host's variance, 0.1 more for recurrent models, one in ten slower by
-    0.8."""
+    """0.5 of the host's variance, 0.1 more for recurrent models, one in ten slower by 0.8."""
     random, count = np.random.default_rng(0), 8000
     of_host, others = random.uniform(0.01, 0.09, (2, count))
     is_recurrent = random.random(count) < 0.5
