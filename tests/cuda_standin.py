@@ -99,13 +99,12 @@ class Stream:
 class Event:
     """A mark in a stream; its time is unknown until the host has waited for it."""
 
-    def __init__(self, enable_timing: bool = False, external: bool = False) -> None:
+    def __init__(self, enable_timing: bool = False) -> None:
         self.has_time, self.at, self.gpu = enable_timing, None, Gpu.current
-        self.is_external = external
 
     def record(self, stream: Stream | None = None) -> None:
         self.gpu.touch()
-        if self.gpu.capture and not self.is_external:
+        if self.gpu.capture:
             raise self.gpu.spoil("an event that is recorded in a capture has no time")
         self.at = max((stream or self.gpu.stream).busy_until, self.gpu.host)
 
