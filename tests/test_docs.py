@@ -93,7 +93,7 @@ def test_the_readme_is_short():
     assert max(map(len, (line for line in text.splitlines() if "|" not in line))) <= 120
 
 
-def test_the_guide_has_thirteen_questions_that_open_with_what_why_and_cost():
+def test_the_guide_has_fifteen_questions_that_open_with_what_why_and_cost():
     assert len(GUIDE) == 15
     for page in GUIDE:
         title, _, first, *_ = (text := page.read_text(encoding="utf-8")).splitlines()
