@@ -1,8 +1,8 @@
-"""Build the site into docs/_build/html; what is doubtful is an error.
+"""Build the site into docs/_build/html; every warning is an error.
 
-Usage: python docs/build.py [--rewrite] [--photographs FOLDER]. --rewrite writes into the pages what
-their examples print now; --photographs takes a picture of each page at two widths, with Chromium.
-Pages that are as they were are not read again: remove docs/_build where the library has changed.
+Usage: python docs/build.py [--rewrite] [--photographs FOLDER]. --rewrite writes the present output
+of the examples into the pages. --photographs takes a picture of each page at two widths, with
+Chromium. Unchanged pages are not read again. Remove docs/_build if the library has changed.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def draw_gallery() -> None:
-    """Draw the figures of the gallery, unless there are some."""
+    """Draw the figures of the gallery, unless figures exist."""
     import gallery
 
     folder = HERE / "gallery"

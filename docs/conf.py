@@ -1,4 +1,4 @@
-"""The site. `python docs/build.py` builds it into docs/_build."""
+"""Settings of the site, which `python docs/build.py` builds into docs/_build."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ from specmodel import __version__  # noqa: E402 - below the path that it needs
 from specmodel.plan import config_formats, schedule  # noqa: E402 - below the path
 from specmodel.plan.sensitivity import analyses  # noqa: E402 - below the path
 
-# signatures of records are read with the types of their fields, which are imported for these only
+# Sphinx needs the types of these records' fields, which the modules import only for type checks
 config_formats.Schedule, analyses.pd = schedule.Schedule, pandas  # type: ignore[attr-defined]
 
 project = "specmodel"

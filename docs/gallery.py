@@ -1,7 +1,7 @@
-"""Draw the pictures of the gallery, and write its pages: run each command of ``docs/gallery.md``.
+"""Run each command of ``docs/gallery.md`` to draw its pictures and write its pages.
 
-Usage: python docs/gallery.py [FOLDER], by default docs/gallery; or with --readme, which writes the
-README's figure anew, notebooks/moesd.png.
+Usage: python docs/gallery.py [FOLDER], by default docs/gallery. With --readme, it draws the figure
+of the README instead, notebooks/moesd.png.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ def pictures() -> list[str]:
 
 
 def run(line: str) -> None:
-    """Run a line of commands, each of which reads what the one before it printed."""
+    """Run a line of commands, each of which reads the output of the command before it."""
     printed = ""
     for command in line.split(" | "):
         stdin, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(printed.encode()))
@@ -47,7 +47,7 @@ def run(line: str) -> None:
 
 
 def main(folder: Path) -> None:
-    """Run each line of the page in a folder, beside the notebooks whose data some read."""
+    """Run each line of the page in a folder with a link to the notebooks, whose data some need."""
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "notebooks"
     with contextlib.chdir(folder):
@@ -62,8 +62,8 @@ def main(folder: Path) -> None:
 def readme() -> None:
     """Draw target efficiency and speedup of an MoE and a dense model, as MoESD has them.
 
-    The tick on the left is the paper's largest speedup, whose batch size it does not say: one of
-    those to which the engine is fitted.
+    The tick on the left is the largest speedup in the paper, which does not give its batch size.
+    The engine is fitted to such peaks.
     """
     import pandas as pd
     from matplotlib import rc_context

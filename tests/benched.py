@@ -1,4 +1,4 @@
-"""A bench that stands in for that of a calibration: times by a law, at once and without torch."""
+"""A bench that replaces the one of a calibration: it computes times by a formula, without torch."""
 
 import math
 import sys
@@ -17,7 +17,7 @@ OUT_OF_MEMORY = "out of memory"
 
 
 class FakeBench:
-    """Times that depend on the point and on how often it was timed, by a smooth law."""
+    """Times that depend on the point by a smooth formula."""
 
     fault = ""
 
@@ -48,6 +48,6 @@ class FakeBench:
 
 
 def put(bench: type, patch: pytest.MonkeyPatch) -> None:
-    """Time with this bench, in place of the module of the real one, which needs torch."""
+    """Replace the module of the real bench, which needs torch, by this bench."""
     module = SimpleNamespace(Bench=bench)
     patch.setitem(sys.modules, "specmodel.calibrate.measure.kernels.bench", module)

@@ -1,4 +1,4 @@
-"""What a prompt adds to a plain step, in closed form."""
+"""The time that a prompt adds to a plain step, in closed form."""
 
 import numpy as np
 
@@ -9,9 +9,10 @@ from specmodel.core.layers import sequence_group
 
 
 def added_by_prompt(deployment, plain_time, tokens, batch_size, context):
-    """Return the root of the squares of GPU and launches, less the step without [s].
+    """Return the time of a step with a prompt, less that of the step without it [s].
 
-    The GPU reads prompt and batch in one pass, at the clock that its arithmetic leaves it.
+    The step takes the root of the sum of squares of the GPU's time and of the launches. The GPU
+    computes prompt and batch in one pass, at the clock that its power limit allows.
     """
     decoding = sequence_group(batch_size=batch_size, context_length=context)
     alone = target_pass(deployment, decoding)
@@ -27,5 +28,5 @@ def added_by_prompt(deployment, plain_time, tokens, batch_size, context):
 
 
 def draft_prefill_pass(deployment, tokens):
-    """Return the pass in which a drafter reads a prompt of each replica, None without any."""
+    """Return the drafter's pass over a prompt of each replica, or None if it has none."""
     return read_by_drafter(deployment, (whole_prompts(deployment, tokens),))

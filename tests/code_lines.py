@@ -1,4 +1,4 @@
-"""Lines and tokens of code by room: no docstring, comment or blank line.
+"""Count lines and tokens of code by room, without docstrings, comments and blank lines.
 
 Usage: python tests/code_lines.py [FOLDER], by default specmodel.
 """

@@ -1,4 +1,4 @@
-"""How far apart colours are: to the eye, in a grey print, and to the colour-blind."""
+"""Differences of colours as people see them: in colour, in grey print, or colour-blind."""
 
 import tomllib
 from itertools import combinations
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 LEAST = 15.0
-"""CIE 1976 colour difference from which two areas are told apart at a glance [-]."""
+"""CIE 1976 colour difference from which people distinguish two areas at a glance [-]."""
 
 _FILE = Path(__file__).parent / "data/colours_seen.toml"
 _SEEN = {name: np.array(own) for name, own in tomllib.loads(_FILE.read_text()).items()}
@@ -17,7 +17,7 @@ _WHITE = _XYZ.sum(axis=1)
 
 
 def lab(colour: tuple[float, ...], seen: str = "by all") -> np.ndarray:
-    """Return CIE L*a*b* of red, green and blue from 0 to 1, as they are seen."""
+    """Return CIE L*a*b* of red, green and blue from 0 to 1 for a kind of viewer."""
     rgb = np.asarray(colour[:3], dtype=float)
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     linear = np.clip(_SEEN[seen] @ linear, 0, 1)
@@ -27,12 +27,12 @@ def lab(colour: tuple[float, ...], seen: str = "by all") -> np.ndarray:
 
 
 def distance(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, str]:
-    """Return the least difference of two colours, and as whom they are seen so [-]."""
+    """Return the smallest difference of two colours [-], and the kind of viewer who sees it."""
     return min((float(np.linalg.norm(lab(one, seen) - lab(other, seen))), seen) for seen in _SEEN)
 
 
 def closest(colours: set[tuple[float, ...]]) -> tuple[float, str]:
-    """Return the least difference of any two, and which they are [-]."""
+    """Return the smallest difference of any two colours [-], and a text that names them."""
     found = [(*distance(a, b), a, b) for a, b in combinations(sorted(colours), 2)]
     if not found:
         return np.inf, ""

@@ -1,4 +1,4 @@
-"""Configurations of public models, and what the reader makes of them with changes."""
+"""Configurations of public models, and the models that are read from them with changes."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ TABLE = json.loads((_DATA / "configurations.json").read_text())
 CONFIGS = {name: row["config"] for row in TABLE["read"] for name in row["names"]}
 
 HEADS = json.loads((_DATA / "heads.json").read_text())
-"""Draft heads as those who publish them write their files."""
+"""Files of published draft heads."""
 
 
 def flat(name: str, **changes: Any) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def flat(name: str, **changes: Any) -> dict[str, Any]:
 
 
 def plain(name: str) -> dict[str, Any]:
-    """Return the configuration of a language model without what tests change."""
+    """Return the configuration of a language model without the keys that tests change."""
     left_out = ("torch_dtype", "dtype", "quantization_config", "sliding_window", "layer_types")
     return {key: value for key, value in flat(name).items() if key not in left_out}
 
@@ -38,9 +38,9 @@ def kinds(model: Architecture) -> dict[str, int]:
 
 
 def read(config: dict[str, Any], beside: Any = None, **changes: Any) -> Architecture:
-    """Return the model of a configuration with changes, of which None takes a key away.
+    """Return the model of a configuration with changes; a value of None removes a key.
 
-    `beside` is a record of quantisation from a file of its own.
+    `beside` is a record of quantisation from another file.
     """
     gone = {key for key, value in changes.items() if value is None}
     kept = {key: value for key, value in (config | changes).items() if key not in gone}

@@ -1,6 +1,6 @@
-"""Settings of property tests, commands that are run, and a GPU that stands in for a real one.
+"""Settings of property tests, and fixtures that run commands or simulate a GPU.
 
-Long studies, marked as slow, run with ``--slow`` or where SPECMODEL_SLOW=1 is set.
+Long studies, which are marked as slow, run with ``--slow`` or if SPECMODEL_SLOW=1 is set.
 """
 
 import os
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def verbose() -> Iterator[None]:
-    """Pages tell all that their answers rest on."""
+    """Print answers with all their assumptions, as with ``--verbose``."""
     token = VERBOSE.set(True)
     yield
     VERBOSE.reset(token)
@@ -46,7 +46,7 @@ def verbose() -> Iterator[None]:
 
 @pytest.fixture
 def lent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[object, object]]:
-    """A GPU that stands in and its group, the host's clock beside its own, few calls a timing."""
+    """A simulated GPU and its process group, with the clocks of both and few calls per timing."""
     torch = pytest.importorskip("torch")
     from cuda_install import standing_in
 
@@ -66,13 +66,13 @@ def lent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[obje
 
 @pytest.fixture
 def gpu(lent: tuple[object, object]) -> object:
-    """A GPU that stands in."""
+    """A simulated GPU."""
     return lent[0]
 
 
 @pytest.fixture
 def ended(capsys):
-    """Run a command line; return its status, what it prints, and what it says on stderr."""
+    """Run a command line; return its status, its output and its text on stderr."""
     from specmodel import cli  # which the core's tests run without
 
     return lambda command: (cli.main(shlex.split(command)), *capsys.readouterr())
@@ -80,7 +80,7 @@ def ended(capsys):
 
 @pytest.fixture
 def run(ended):
-    """Run a command line that must succeed; return what it prints, in one line if asked for."""
+    """Run a command line that must succeed; return its output, on request in one line."""
 
     def run(command, one_line=False):
         status, out, err = ended(command)
@@ -93,19 +93,19 @@ def run(ended):
 
 @pytest.fixture
 def document(run):
-    """Run a command line that must succeed; return its JSON, read strictly."""
+    """Run a command line that must succeed with ``--json``; return its document, read strictly."""
     return lambda command: parse(run(f"{command} --json"))
 
 
 @pytest.fixture
 def rows(document):
-    """The rows of that."""
+    """Run a command line that must succeed with ``--json``; return the rows of its document."""
     return lambda command: document(command)["rows"]
 
 
 @pytest.fixture
 def refuse(ended):
-    """Run a command line that must fail; return its one line, which has these fragments."""
+    """Run a command line that must fail; return its one line, which contains these fragments."""
 
     def refuse(command, *fragments):
         status, out, err = ended(command)

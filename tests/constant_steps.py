@@ -1,4 +1,4 @@
-"""Step times that depend on nothing but what a step does, for queues known by hand."""
+"""Constant step times, for queues whose times are known by hand."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from specmodel.simulate.tables import TabulatedTimes
 
 
 def constant_times(step_time, prompt_time, max_requests=1, max_draft_length=0):
-    """Return times that depend on nothing but whether a step decodes and prefills [s]."""
+    """Return times that only depend on whether a step decodes and whether it prefills [s]."""
     base = np.full((max_draft_length + 1, max_requests + 1, 2), step_time)
     base[:, 0] = 0.0
     more = np.full((max_draft_length + 1, 2, 2, 2), prompt_time)

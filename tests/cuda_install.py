@@ -1,4 +1,4 @@
-"""Put the GPU that stands in where `torch.cuda` is, with a group of one process and nvidia-smi."""
+"""Replace `torch.cuda` by the simulated GPU, with a group of one process and an nvidia-smi."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ _SMI = '#!/bin/sh\ncase "$1" in *reasons*) ;; *) exit 2 ;; esac\necho "{}"\n'
 
 
 class _Factories(TorchDispatchMode):
-    """Makes what is asked for on the device."""
+    """Create tensors on the simulated device if a call asks for it."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -30,7 +30,7 @@ class _Factories(TorchDispatchMode):
 
 
 class Group:
-    """A group of one process with the backend "nccl"."""
+    """A process group of one process with the backend "nccl"."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu, self.is_there, self.bound, self.calls = gpu, False, None, 0
@@ -61,7 +61,7 @@ class Group:
 
 
 def install(gpu: Gpu, patch: pytest.MonkeyPatch, folder: Path) -> Group:
-    """Put a GPU in place of `torch.cuda`, and an nvidia-smi on the path."""
+    """Replace `torch.cuda` by a simulated GPU, and put an nvidia-smi on the path."""
     Gpu.current, group = gpu, Group(gpu)
     _forget()
     names = {
@@ -129,7 +129,7 @@ def smi(patch: pytest.MonkeyPatch, folder: Path, answer: str) -> None:
 
 @contextmanager
 def standing_in(folder: Path) -> Iterator[tuple[Gpu, Group]]:
-    """Lend a GPU, with its tensors gone at the end."""
+    """Yield a simulated GPU and its group; remove its tensors at the end."""
     gpu = Gpu()
     with pytest.MonkeyPatch.context() as patch, _Factories():
         yield gpu, install(gpu, patch, folder)
@@ -137,7 +137,7 @@ def standing_in(folder: Path) -> Iterator[tuple[Gpu, Group]]:
 
 
 def _forget() -> None:
-    """Let the package forget what it keeps of a device."""
+    """Clear what the package caches about a device."""
     from specmodel.calibrate.measure.kernels import device, layers
 
     layers._numbers.cache_clear()

@@ -1,4 +1,4 @@
-"""Kernels of the GPU that stands in, where the CPU has none or is not as strict."""
+"""Kernels of the simulated GPU that the CPU lacks, or that check less on the CPU."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def _as_on_a_gpu(value: Any) -> Any:
 
 
 def computed(func: Any, gpu: Any, args: Any, kwargs: Any) -> Any:
-    """Compute what a kernel does; those that the CPU has not, or not as strictly, are here."""
+    """Compute the result of a kernel, with the checks of torch's kernel on a GPU."""
     name = func.name().removeprefix("aten::").split(".")[0]
     if name == "_flash_attention_forward":
         return _flash(*args, **kwargs)
@@ -43,7 +43,7 @@ def _flash(
     cum_k: torch.Tensor, max_q: int, max_k: int, dropout: float, is_causal: bool,
     return_debug_mask: bool, *, seqused_k: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    """Attend over caches of unequal length, with the checks of torch's kernel."""
+    """Compute attention over caches of unequal length, with the checks of torch's kernel."""
     sequences = len(cum_q) - 1
     for bounds in (cum_q, cum_k, seqused_k):
         assert bounds.dtype == torch.int32

@@ -1,11 +1,14 @@
-"""A GPU that is not there: `torch.cuda` on the CPU, strict about order, lifetime and memory.
+"""A simulated GPU: `torch.cuda` on the CPU, strict about order, lifetime and memory.
 
-Tensors say that they are on ``cuda:0`` and hold a tensor of the CPU. Kernels are computed at once,
-in the order in which they are launched, on a clock of the device's own: a microsecond each and
-what their bytes take. What a GPU leaves undefined, or answers with a crash, raises here: an event
-read before the host waited for it, a host that waits or a copy to the host in a capture, a graph
-replayed after a tensor that it reads is gone, one stream reading what another has not been waited
-for, a thread that touches the device while another captures, more memory than there is.
+Tensors report the device ``cuda:0`` and contain a tensor of the CPU. Kernels are computed at once,
+in the order of their launches. The clock of the device adds a microsecond for each kernel and the
+time of its bytes.
+
+Actions that a real GPU leaves undefined, or that make it crash, raise an exception here. Examples
+are an event that is read before the host has waited for it, and a host that waits or copies to the
+host in a capture. Others are a graph that is replayed after one of its tensors is gone, and a
+stream that reads a tensor without waiting for the stream that writes it. A thread must not use the
+device while another thread captures, and memory is limited.
 """
 
 import threading
@@ -23,19 +26,19 @@ BYTES_PER_S = 2e12
 KERNEL_SECONDS = 1e-6
 LAUNCH_SECONDS = 4e-6
 REPLAY_SECONDS = 5e-6
-"""Of the kernels' clock: bandwidth, least time of a kernel, and what the host takes to launch one
-and to launch a graph."""
+"""Bandwidth, least time of a kernel, and the host's times to launch a kernel and to launch a
+graph."""
 
 _WAITING = {"_local_scalar_dense", "item", "equal", "is_nonzero", "nonzero", "masked_select"}
 
 
 def leaves_of(tree: Any, kind: type) -> list[Any]:
-    """Values of a kind, anywhere in lists and dictionaries."""
+    """Return the values of a type anywhere in lists and dictionaries."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, kind)]
 
 
 class Memory:
-    """Some memory of the device, alive as long as a tensor is; graphs know it weakly."""
+    """Memory of the device that lives as long as its tensors; graphs have weak references to it."""
 
     def __init__(self, gpu: "Gpu", size: int, pool: object) -> None:
         self.gpu, self.size, self.pool = gpu, 0, pool
@@ -49,7 +52,7 @@ class Memory:
 
 
 class CudaTensor(torch.Tensor):
-    """A tensor that says it is on the device."""
+    """A tensor that reports to be on the device."""
 
     inner: torch.Tensor
     memory: Memory
@@ -66,7 +69,7 @@ class CudaTensor(torch.Tensor):
 
     @property
     def device(self) -> torch.device:
-        """To C++ it is on the CPU: there is no guard of a device that torch was not built for."""
+        """The device that Python sees; C++ sees the CPU, as this torch has no code for CUDA."""
         return DEVICE
 
     @property
@@ -79,7 +82,7 @@ class CudaTensor(torch.Tensor):
 
 
 class Stream:
-    """A queue of kernels, and until when it is busy."""
+    """A queue of kernels, and the time until which it is busy."""
 
     def __init__(self) -> None:
         self.busy_until = 0.0
@@ -94,15 +97,14 @@ class Stream:
 
 
 class Event:
-    """A mark in a stream, of whose time nothing is known before the host has waited for it."""
+    """A mark in a stream; its time is unknown until the host has waited for it."""
 
-    def __init__(self, enable_timing: bool = False, external: bool = False) -> None:
+    def __init__(self, enable_timing: bool = False) -> None:
         self.has_time, self.at, self.gpu = enable_timing, None, Gpu.current
-        self.is_external = external
 
     def record(self, stream: Stream | None = None) -> None:
         self.gpu.touch()
-        if self.gpu.capture and not self.is_external:
+        if self.gpu.capture:
             raise self.gpu.spoil("an event that is recorded in a capture has no time")
         self.at = max((stream or self.gpu.stream).busy_until, self.gpu.host)
 
@@ -120,7 +122,7 @@ class Event:
 
 
 class CUDAGraph:
-    """Kernels that are recorded, not run, and run when they are replayed."""
+    """Kernels that are recorded in a capture, and that run in a replay."""
 
     def __init__(self) -> None:
         self.gpu, self.nodes, self.is_whole, self.key = Gpu.current, [], False, object()
@@ -157,7 +159,7 @@ class CUDAGraph:
 
 
 class _Node:
-    """A kernel of a graph: tensors from outside are known weakly, those of its own strongly."""
+    """A kernel of a graph; references to tensors from outside are weak, others are strong."""
 
     def __init__(self, func: Any, args: Any, kwargs: Any, outputs: list[CudaTensor]) -> None:
         own = [out.memory for out in outputs]
@@ -207,20 +209,20 @@ class Gpu:
     # order
 
     def touch(self) -> None:
-        """Refuse whatever is asked of a device that is lost, or by a thread beside a capture."""
+        """Raise if the device is lost, or if another thread captures."""
         if self.lost:
             raise torch.AcceleratorError(f"CUDA error: {self.lost}")
         if self.capture and threading.get_ident() != self.capturing:
             raise self.spoil("operation not permitted when another thread is capturing")
 
     def spoil(self, reason: str) -> RuntimeError:
-        """End what is captured; return what to raise."""
+        """End the capture; return the exception to raise."""
         assert self.capture
         self.capture.fault = reason
         return torch.AcceleratorError(f"CUDA error: {reason}")
 
     def lose(self, reason: str = "an illegal memory access was encountered") -> None:
-        """Fail as a GPU does whose context is gone."""
+        """Fail like a GPU whose context is lost."""
         self.lost = reason
         raise torch.AcceleratorError(f"CUDA error: {reason}\nCompile with `TORCH_USE_CUDA_DSA`")
 
@@ -277,7 +279,7 @@ class Gpu:
     # kernels
 
     def upload(self, tensor: torch.Tensor) -> CudaTensor:
-        """Copy what the host has, which waits for pageable memory to be read."""
+        """Copy a tensor from the host, which waits until pageable memory is read."""
         self.stream.synchronize()
         return self._wrapped(tensor.clone(), {})
 

@@ -1,4 +1,4 @@
-"""What a figure has drawn: axes to draw on, and the data, bars and texts found there."""
+"""Axes for tests, and functions that return the data, bars and texts of a figure."""
 
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
@@ -17,7 +17,7 @@ def legend(axes):
 
 
 def bars(axes):
-    """Left, bottom, width and height of each bar."""
+    """Return left, bottom, width and height of each bar."""
     found = [c for c in axes.containers if isinstance(c, BarContainer)]
     patches = [patch for container in found for patch in container.patches]
     return [(*patch.get_xy(), patch.get_width(), patch.get_height()) for patch in patches]

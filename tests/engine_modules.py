@@ -1,4 +1,4 @@
-"""Modules of engines that read files, without the engines."""
+"""Modules of engines that read files, used without the rest of the engine."""
 
 import importlib.util
 import os
@@ -12,11 +12,11 @@ import pytest
 
 
 def own_source(engine, path):
-    """The source of a module of an engine, by its path among the engine's files.
+    """Return the source of a module of an engine, by its path among the engine's files.
 
-    It is taken out of the engine if that is installed, or out of its wheel in a folder that the
-    environment variable SPECMODEL_ENGINE_WHEELS names, such as that of
-    ``pip download --no-deps --dest FOLDER sglang vllm``.
+    The file comes from the installed engine, or from its wheel. The environment variable
+    SPECMODEL_ENGINE_WHEELS names the folder of wheels, such as that of ``pip download --no-deps
+    --dest FOLDER sglang vllm``.
     """
     folder = os.environ.get("SPECMODEL_ENGINE_WHEELS")
     wheels = sorted(Path(folder).glob(f"{engine}-*.whl")) if folder else []
@@ -30,7 +30,7 @@ def own_source(engine, path):
 
 
 def own_module(engine, path):
-    """A module of an engine, run without what it takes from the rest of the engine."""
+    """Return a module of an engine, executed without its imports from the rest of the engine."""
     text = own_source(engine, path)
     # what the module takes from the rest of the engine plays no part in reading a file
     text = re.sub(r"^from sglang.*? import (\(.*?\)|[^\n]*)", "", text, flags=re.M | re.S)

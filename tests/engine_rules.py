@@ -1,4 +1,4 @@
-"""Rules of engines in full, of which the package has the parts that a replay or a server takes."""
+"""Complete rules of engines; the package has only the parts that a replay or a server needs."""
 
 from bisect import bisect_left
 
@@ -14,7 +14,7 @@ class AdaptiveServer:
         self._slots = [AdaptiveSteps(255, config, num_steps, size) for size in self._sizes]
 
     def slot(self, batch_size):
-        """Return the number of the slot that a batch is looked up in [-]."""
+        """Return the number of the slot of a batch [-]."""
         at = bisect_left(self._graph_sizes, batch_size)
         padded = self._graph_sizes[at] if at < len(self._graph_sizes) else batch_size
         return slot_of(self._sizes, padded)
@@ -24,18 +24,18 @@ class AdaptiveServer:
         return self._slots[self.slot(batch_size)].propose()
 
     def observe(self, accepted_tokens, batch_size):
-        """Take in how many tokens each request of a batch had accepted [token]."""
+        """Update the slot of a batch with the accepted tokens of each request [token]."""
         if accepted_tokens:
             mean = sum(accepted_tokens) / len(accepted_tokens)
             adapt(self._slots[self.slot(batch_size)], mean)
 
 
 def verified_drafts(survival, requests, sampling, draft_time, verify_times, tokens):
-    """Return how many drafted tokens vLLM 0.33 verifies: those with most tokens per second.
+    """Return how many drafted tokens vLLM 0.33 verifies, for the most tokens per second.
 
-    `survival` is the chance that a drafted token and all before it hold, falling by position, of
-    each of so many requests; `tokens` are those of the pass that are not drafted; `verify_times`
-    the seconds of a pass by its tokens, from 0 on.
+    `survival` has, for each position, the probability that its token and all tokens before it are
+    accepted; each of `requests` has a draft. `tokens` is the number of tokens in the pass that are
+    not drafted, and `verify_times` the seconds of a pass by its number of tokens, from 0 on.
     """
     best, drafted = 0, 0
     expected, most = float(sampling), sampling / (draft_time + verify_times[tokens])

@@ -1,4 +1,4 @@
-"""What is wrong with a figure: found in what the renderer draws, never in pixels."""
+"""Find the faults of a figure in the objects that the renderer draws, not in pixels."""
 
 import re
 from collections.abc import Iterator
@@ -21,16 +21,16 @@ from specmodel.core.prediction.columns import COLUMN_UNITS
 
 MOST_BANDS = 3
 _GUIDE = 0.85
-"""Widest line that is taken for one that guides the eye [point]."""
+"""Largest width of a line that counts as a guide for the eye [point]."""
 _RATIOS = ("target efficiency", "acceptance rate", "share of the variance of the speedup")
-"""Labels of numbers without a unit, as papers print them."""
+"""Labels of numbers that have no unit in papers."""
 _UNIT = re.compile(r"\(([^\d\s(][^()]*|of 1)\)|\b(tokens|requests|experts|iterations)\b")
 _NAMES = "|".join(name for name in COLUMN_UNITS if "_" in name)
 _RAW = re.compile(rf"\b[a-z][a-z0-9]*(?:\.[a-z0-9_]+)+\b|\b(?:{_NAMES})\b")
 
 
 def faults(figure: Figure) -> list[str]:
-    """Return what cannot be read or told apart, or is drawn beyond its axes."""
+    """Return what is unreadable, cannot be distinguished, or is drawn beyond its axes."""
     figure.draw_without_rendering()
     texts = [text.get_text() for text in written(figure)]
     raw = (f"{text!r} is a raw name" for text in texts if _RAW.search(text))
@@ -42,12 +42,12 @@ def faults(figure: Figure) -> list[str]:
 
 
 def cut_off(figure: Figure) -> list[str]:
-    """Return texts that cannot be read, and data beyond their axes."""
+    """Return texts that are unreadable, and data beyond their axes."""
     return [*unreadable(figure), *(told for ax in figure.axes for told in _beyond(ax))]
 
 
 def _beyond(ax: Axes) -> Iterator[str]:
-    """Yield what lies outside the limits of the axes."""
+    """Yield the artists that lie outside the limits of the axes."""
     low, high = ax.viewLim.min, ax.viewLim.max
     for artist, places in _data(ax):
         places = places[np.isfinite(places).all(axis=1)]
@@ -57,7 +57,7 @@ def _beyond(ax: Axes) -> Iterator[str]:
 
 
 def _data(ax: Axes) -> Iterator[tuple[Artist, np.ndarray]]:
-    """Yield artists that stand at data, and the places they reach."""
+    """Yield artists that are placed by data, and the places that they reach."""
     for line in ax.lines:
         if line.get_transform() == ax.transData and len(line.get_xdata()):
             yield line, np.asarray(line.get_xydata(), dtype=float)
@@ -75,7 +75,7 @@ def _data(ax: Axes) -> Iterator[tuple[Artist, np.ndarray]]:
 
 
 def _unnamed_axes(ax: Axes) -> Iterator[str]:
-    """Yield axes of numbers without words or unit; names at their ticks need none."""
+    """Yield axes without a label or unit, except axes with names at their ticks."""
     shared = ax.get_shared_x_axes().get_siblings(ax)
     for axis in (ax.xaxis, ax.yaxis):
         has_names = any(re.search("[a-z]{2}", tick.get_text()) for tick in axis.get_ticklabels())
@@ -92,7 +92,7 @@ def _unnamed_axes(ax: Axes) -> Iterator[str]:
 
 
 def _unnamed(ax: Axes) -> Iterator[str]:
-    """Yield colours of lines, points and bars that no legend names, where several are drawn."""
+    """Yield colours of lines, points and bars that no legend names, if there are several."""
     named = {_colour(handle) for each in ax.figure.axes for handle in _handles(each)}
     beside = (to_rgb(text.get_color()) for text in ax.texts)  # names of lines and points
     named |= {tuple(np.round(colour, 4).tolist()) for colour in beside}
@@ -126,7 +126,7 @@ def _bands(ax: Axes) -> Iterator[str]:
 
 
 def _alike(ax: Axes) -> Iterator[str]:
-    """Yield pairs of a legend that neither colour nor form tells apart."""
+    """Yield pairs of legend entries that differ neither in colour nor in form."""
     for one, other in _pairs(ax):
         least, seen = distance(one[1], other[1])
         if least < LEAST:
@@ -134,7 +134,7 @@ def _alike(ax: Axes) -> Iterator[str]:
 
 
 def _pairs(ax: Axes) -> Iterator[tuple[Any, Any]]:
-    """Yield pairs of what a legend names: label and colour, unless one colour has two forms."""
+    """Yield pairs of legend entries, except pairs with one colour and two forms."""
     entries = [(h.get_label(), _colour(h), _form(h)) for h in _handles(ax)]
     for one, other in combinations(entries, 2):
         if one[1] != other[1] or one[2] == other[2]:
@@ -147,12 +147,12 @@ def _handles(ax: Axes) -> list[Artist]:
 
 
 def _part(handle: Any) -> Artist:
-    """Return what has the colour of a handle of error bars or bars."""
+    """Return the artist that has the colour of a handle of error bars or bars."""
     return handle[0] if isinstance(handle, BarContainer | ErrorbarContainer) else handle
 
 
 def _colour(artist: Any) -> tuple[float, ...]:
-    """Return red, green and blue as seen on white."""
+    """Return red, green and blue as they look on white."""
     if isinstance(artist, Line2D):
         is_line = artist.get_linestyle() != "None"
         own = artist.get_color() if is_line else artist.get_markeredgecolor()
@@ -171,7 +171,7 @@ def _colour(artist: Any) -> tuple[float, ...]:
 
 
 def _form(artist: Any) -> tuple[object, ...]:
-    """Return what tells artists of one colour apart: kind, dashes, marker, hatch, filling."""
+    """Return what distinguishes artists of one colour: kind, dashes, marker, hatch, filling."""
     if isinstance(artist, Line2D):
         face = to_rgba(artist.get_markerfacecolor()) if artist.get_marker() else ()
         return "line", artist.get_linestyle(), str(artist.get_marker()), face

@@ -1,6 +1,6 @@
-"""Random command lines over all commands, with random and damaged files, and what must hold.
+"""Run random command lines of all commands with random and damaged files, and check how they end.
 
-From a shell: ``python tests/fuzzed.py SEED COUNT`` runs lines in a folder of its own.
+From a shell: ``python tests/fuzzed.py SEED COUNT`` runs lines in a temporary folder.
 """
 
 import contextlib
@@ -14,14 +14,14 @@ from pathlib import Path
 
 from fuzzed_files import FAULTS, Kept, contents, named_in, restore, write_files
 from fuzzed_lines import command_line
-from fuzzed_runs import NOT_UTF_8, OUTPUTS, faults, faults_of_files, run
+from fuzzed_runs import NOT_UTF_8, OUTPUTS, Ended, faults, faults_of_files, run
 
 WAYS = {"plain": 30, "file": 50, "link": 6, "name": 6}
-"""What is done to lines beside changes of their words, and how often [-]."""
+"""Other changes than those of words, and how often they are made [-]."""
 
 
 def trial(rng: random.Random, folder: Path, kept: Kept) -> str:
-    """Run a command line; return it with what is wrong with how it ends, or nothing."""
+    """Run a command line; if it ends as it should not, return it with its faults."""
     words, (way,) = command_line(rng), rng.choices([*WAYS], [*WAYS.values()])
     told = way
     if way == "file":
@@ -36,25 +36,29 @@ def trial(rng: random.Random, folder: Path, kept: Kept) -> str:
         _link_output(words, rng)
     elif way == "name":
         return under_another_name(words, folder, kept, rng)
-    before, ended = contents(folder), run(words)
-    found = [*faults(ended), *faults_of_files(ended, folder, before)]
+    _, found = run_and_judge(words, folder)
     return "\n".join([shlex.join(words)[:900], *found, told]) if found else ""
 
 
+def run_and_judge(words: list[str], folder: Path) -> tuple[Ended, list[str]]:
+    """Run a command line; return how it ended, and what is wrong with its end and its files."""
+    before, ended = contents(folder), run(words)
+    return ended, [*faults(ended), *faults_of_files(ended, folder, before)]
+
+
 def under_another_name(words: list[str], folder: Path, kept: Kept, rng: random.Random) -> str:
-    """Let a file have a name that is not UTF-8; say if the line is refused by it alone."""
+    """Give a file a name that is not UTF-8; report if only this name makes the line fail."""
     is_sound = not run(words).status
     restore(folder, kept)
     _rename(words, kept, rng)
-    before, ended = contents(folder), run(words)
-    found = [*faults(ended), *faults_of_files(ended, folder, before)]
+    ended, found = run_and_judge(words, folder)
     if is_sound and ended.status == 2 and "in UTF-8" not in ended.err:
         found.append(f"refused by its name: {ended.err}")
     return "\n".join([shlex.join(words)[:900], *found]) if found else ""
 
 
 def _link_output(words: list[str], rng: random.Random) -> None:
-    """Let an output be a link: to a file in another folder, to nothing, or to itself."""
+    """Replace an output by a link to a file in another folder, to nothing, or to itself."""
     options = [at for at, word in enumerate(words[:-1]) if word in OUTPUTS]
     if not options:
         return
@@ -72,7 +76,7 @@ def _link_output(words: list[str], rng: random.Random) -> None:
 
 
 def _rename(words: list[str], kept: Kept, rng: random.Random) -> None:
-    """Let a file have a name that is not UTF-8: one that is read, or one that is written."""
+    """Give a name that is not UTF-8 to a file that is read or to one that is written."""
     places = [at for at, word in enumerate(words) if word in kept]
     places += [at + 1 for at, word in enumerate(words[:-1]) if word in OUTPUTS]
     if places:
@@ -84,7 +88,7 @@ def _rename(words: list[str], kept: Kept, rng: random.Random) -> None:
 
 
 def fuzz(seed: int, count: int, folder: Path) -> list[str]:
-    """Run command lines in the current folder; return those that end as none should, and how."""
+    """Run command lines in the current folder; return those that end as they should not."""
     rng = random.Random(seed)
     write_files(folder)
     kept, found = contents(folder), []

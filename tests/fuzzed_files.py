@@ -1,4 +1,4 @@
-"""Valid files of every kind that commands read, and what may be wrong with them."""
+"""Valid files of every kind that commands read, and functions that damage them."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ _PRINTED = {n: c for c, (n,) in filled("commands.txt", "tables that are damaged"
 
 
 def write_files(folder: Path) -> None:
-    """Write a valid file of every kind: those of `data/fuzzed`, and what commands print."""
+    """Write a valid file of every kind: those of `data/fuzzed`, and the outputs of commands."""
     shutil.copytree(_DATA / "fuzzed", folder, dirs_exist_ok=True)
     shown = {"hardware": "list l40s", "model": "list mixtral-8x7b", "engine": "list sglang"}
     commands = {f"{n}.toml": c for n, c in (shown | {"preset": "list code-ngram"}).items()}
@@ -60,7 +60,7 @@ def write_files(folder: Path) -> None:
 
 @contextlib.contextmanager
 def quick_bench() -> Iterator[None]:
-    """Time kernels of a CPU that is the same on all machines."""
+    """Time kernels of a simulated CPU, which is the same on all machines."""
 
     def found(kind: str, dtype: str = "bf16") -> DeviceInfo:
         if kind != "cpu":
@@ -76,11 +76,11 @@ def quick_bench() -> Iterator[None]:
 Kept = dict[str, bytes]
 """Contents of valid files by their names in the folder."""
 LINK = b"-> "
-"""What a link has in place of a content, before where it leads."""
+"""Prefix that replaces the content of a link; the target of the link follows."""
 
 
 def contents(folder: Path) -> Kept:
-    """Return what each file has, or where a link leads."""
+    """Return the content of each file, or the target of each link."""
     paths = [path for path in folder.rglob("*") if path.is_symlink() or path.is_file()]
 
     def content(path: Path) -> bytes:
@@ -97,7 +97,7 @@ def named_in(words: list[str], kept: Kept) -> list[str]:
 
 
 def restore(folder: Path, kept: Kept) -> None:
-    """Leave the valid files only."""
+    """Restore the valid files and remove all others."""
     for path in sorted(folder.rglob("*"), reverse=True):
         name = str(path.relative_to(folder))
         if name in kept and path.is_file() and not path.is_symlink():
@@ -121,7 +121,7 @@ DEEP = b"[" * 100_000
 
 
 def _bytes(path: Path, rng: random.Random) -> None:
-    """One to three faults, of those that editors and disks make: at a byte, or of a line."""
+    """Make one to three faults of editors or disks, at a byte or in a line."""
     for _ in range(rng.randint(1, 3)):
         content = path.read_bytes()
         lines = content.splitlines(keepends=True) or [b""]
@@ -136,7 +136,7 @@ def _bytes(path: Path, rng: random.Random) -> None:
 
 
 def _cell(path: Path, rng: random.Random) -> None:
-    """Another value in one cell of a table, or after a name on a page of counters."""
+    """Change one cell of a table, or one value on a page of counters."""
     lines = path.read_bytes().decode(errors="replace").splitlines(keepends=True)
     rows = [at for at, line in enumerate(lines) if at or path.suffix == ".prom"]
     if not rows:
@@ -149,7 +149,7 @@ def _cell(path: Path, rng: random.Random) -> None:
 
 
 def _replace(path: Path, rng: random.Random, pattern: bytes, wrong: Sequence[bytes]) -> None:
-    """Put something else in place of one of what a pattern finds."""
+    """Replace one match of a pattern by a wrong text."""
     content = path.read_bytes()
     if found := list(re.finditer(pattern, content)):
         start, end = rng.choice(found).span()
@@ -157,13 +157,13 @@ def _replace(path: Path, rng: random.Random, pattern: bytes, wrong: Sequence[byt
 
 
 def _number(path: Path, rng: random.Random) -> None:
-    """Another number, such as a slip makes it."""
+    """Change a number as a typing error would."""
     wrong = [word.encode() for word in rng.choice([_DAMAGE, _ABSURD])]
     _replace(path, rng, rb"(?<=[:=,\[ ])-?\d[\d.]*(e[+-]?\d+)?(?![\w.])", wrong)
 
 
 def _value(path: Path, rng: random.Random) -> None:
-    """Another value for a key of JSON or TOML."""
+    """Change the value of a key in JSON or TOML."""
     wrong = [*_DAMAGE, "null", "[]", "{}", "NaN", "Infinity", "-0.0", '"nan"']
     # a text that is called nan is told as it is
     texts = [*wrong[:-1], f'"{"m" * 3000}"', r'"\u001b[31m"', '"1\\u0663"']
@@ -173,13 +173,13 @@ def _value(path: Path, rng: random.Random) -> None:
 
 
 def _deep(path: Path, rng: random.Random) -> None:
-    """Values in each other, 100,000 deep: in place of all, or of a number."""
+    """Replace the whole file or a number by values nested 100,000 deep."""
     pattern = rng.choice([rb"(?s)\A.*\Z", rb"(?<=[:= ])\d[\d.]*"])
     _replace(path, rng, pattern, [DEEP, DEEP + b"]" * 100_000, b'{"a":' * 100_000])
 
 
 def _circle(path: Path, rng: random.Random) -> None:
-    """Links that lead to each other."""
+    """Replace the file by links that point to each other."""
     path.unlink()
     other = path.with_name(rng.choice([path.name, "round"]))
     path.symlink_to(other.name)
@@ -188,13 +188,13 @@ def _circle(path: Path, rng: random.Random) -> None:
 
 
 def _no_file(path: Path, rng: random.Random) -> None:
-    """Nothing, a folder or a pipe in place of a file."""
+    """Replace the file by nothing, a folder or a pipe."""
     path.unlink()
     rng.choice([os.mkfifo, os.mkdir, lambda _: None])(path)
 
 
 def _large(path: Path, rng: random.Random) -> None:
-    """Six megabytes more, of nothing or of what was there."""
+    """Append six megabytes of zeros, newlines or the file's own end."""
     content = path.read_bytes()
     more = rng.choice([b"\0", b"\n", b"#", content[-200:] or b" "])
     path.write_bytes(content + more * (6_000_000 // len(more)))
@@ -203,4 +203,4 @@ def _large(path: Path, rng: random.Random) -> None:
 FAULTS: dict[Callable[[Path, random.Random], None], int] = {
     _bytes: 40, _cell: 40, _value: 40, _number: 40, _deep: 10, _circle: 10, _no_file: 30, _large: 1,
 }  # fmt: skip
-"""What may be wrong with a file, and how often: what is large takes seconds."""
+"""Kinds of damage, and how often each occurs; large files take seconds."""

@@ -1,4 +1,4 @@
-"""Random command lines: every command as it works, and what its words may be changed to."""
+"""Random command lines: working lines of every command, and random changes of their words."""
 
 import random
 import shlex
@@ -13,10 +13,10 @@ DATA = Path(__file__).parent / "data"
 BASES = (DATA / "fuzzed_lines.txt").read_text(encoding="utf-8").splitlines()[1:]
 """Command lines that work, of every command."""
 REFUSED = ["acceptance http://localhost:1/metrics"]
-"""Lines that are refused whatever else is typed: no server is asked."""
+"""Lines that always fail, because no server answers."""
 IMPLAUSIBLE = ("engine.pass_time=3.7", "target.num_layers=4000", "target.num_layers=100000")
 IMPLAUSIBLE += ("engine.pass_time=1e300", "engine.kernel_time=1e200", "engine.reject_time=1e308")
-"""What-ifs of no machine or model, which are taken with --force only."""
+"""Implausible values of fields, which need --force."""
 
 WORDS = tomllib.loads((DATA / "fuzzed_words.toml").read_text(encoding="utf-8"))
 """Plausible words of options and arguments, by their names."""
@@ -39,11 +39,11 @@ CHEAP = {
     "samples": ["64", "128", "4", "0", "-1", "x", "1" + "0" * 400], "scheduler": ["", "x"],
     "wait": ["0"], "timeout": ["1", "0", "nan"], "yes": [], "length": [],
 }  # fmt: skip
-"""All values of options that other values make slow."""
+"""The only values for options that would be slow with others."""
 
 
 def leaf(command: click.Command, words: list[str]) -> tuple[click.Command, int]:
-    """The command that words name, and how many words do."""
+    """Return the command that words name, and the number of these words."""
     used, context = 0, click.Context(command)
     while isinstance(command, click.Group):
         inner = command.get_command(context, words[used])
@@ -56,7 +56,7 @@ def leaf(command: click.Command, words: list[str]) -> tuple[click.Command, int]:
 
 
 def _value(parameter: click.Parameter, rng: random.Random) -> str:
-    """A plausible or a strange value of an option or argument."""
+    """Return a plausible or a strange value of an option or argument."""
     name = parameter.name or ""
     if name in CHEAP:
         return rng.choice(CHEAP[name])
@@ -71,7 +71,7 @@ def _value(parameter: click.Parameter, rng: random.Random) -> str:
 
 
 def command_line(rng: random.Random) -> list[str]:
-    """A command line that works but for up to three changes of its words."""
+    """Return a working command line with up to three changes of its words."""
     words = shlex.split(rng.choice(BASES + REFUSED))
     command, used = leaf(main_group, words)
     options = [p for p in command.params if isinstance(p, click.Option)]

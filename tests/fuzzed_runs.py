@@ -1,4 +1,4 @@
-"""Command lines run in this process or in one of their own, and what is wrong with how they end."""
+"""Run command lines in this process, and find what is wrong with how they end."""
 
 import contextlib
 import csv
@@ -24,37 +24,37 @@ from fuzzed_lines import IMPLAUSIBLE
 from specmodel import cli
 
 LONGEST = 40
-"""Seconds of the processor after which a command line counts as one that hangs [s]."""
+"""CPU time after which a command line counts as hanging [s]."""
 LONGEST_WAIT = 240
-"""Seconds after which it does so although it computes nothing [s]."""
+"""Time after which an idle command line counts as hanging [s]."""
 NOT_UTF_8 = "\udcff"
 """A character of names that are not UTF-8."""
 MOST_MEMORY = 1_500_000
-"""Memory by which a line may raise the most that the process has had [kB]."""
+"""Memory by which a command line may raise the peak of the process [kB]."""
 MOST_CHARACTERS = 1000
-"""Characters of a line of a page [-]."""
+"""Most characters in a line of output [-]."""
 MOST_NAMES = 30
-"""Names that an error may list [-]."""
+"""Most names that an error may list [-]."""
 
 NOT_A_NUMBER = re.compile(r"(?i)(?<![\w./-])[-+]?(nan|inf|infinity)(?![\w./])")
 TEXT = re.compile(r'"[^"\n]*"')
-"""Words in TOML and JSON, in which a fault or an option may have put one."""
+"""Texts in TOML and JSON, which may contain the word nan by a fault or an option."""
 EXCEPTION = re.compile(r"message='|\b[A-Z]\w+(Error|Exception|Redirects)\(|\bnp\.\w+\(")
-"""What an exception says to programmers."""
+"""Texts of exceptions that only programmers understand."""
 _TAKEN_OF_OTHERS = "target|hardware|drafter|engine|draft-length|acceptance:"
-"""Options that words, configurations and other options speak for."""
+"""Options whose values may come from words, configurations or other options."""
 OPTION = re.compile(rf"error: (?:output|(--(?!{_TAKEN_OF_OTHERS})[a-z-]+)): got ")
-"""An option that an error says a value of."""
+"""The option whose value an error reports."""
 QUOTED = re.compile(r"got '?[-+]?\w+'?;")
-"""What a row that was not taken has."""
+"""The value of a row that was left out."""
 OUTPUTS = ("--output", "--figure", "--records", "--timeline")
-"""Options that name what is written."""
+"""Options that name an output file."""
 _SEARCHED = dict.fromkeys((True, False), (1, 50))
-"""Replications and requests [-] at each rate of a search that is told neither."""
+"""Default replications and requests at each rate of a search [-]."""
 
 
 class Hangs(BaseException):
-    """Takes too long."""
+    """Raised if a command line takes too long."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Ended:
     out: str = ""
     err: str = ""
     crash: str = ""
-    """What it raised, if it did."""
+    """The exception that the command line raised, or nothing."""
 
 
 @contextlib.contextmanager
@@ -118,7 +118,7 @@ def run(words: list[str]) -> Ended:
 
 
 def faults(ended: Ended) -> Iterator[str]:
-    """Say what is wrong with how a command line ended, and with what it printed."""
+    """Yield what is wrong with the end of a command line and with its output."""
     words, status, err = ended.words, ended.status, ended.err
     if ended.crash:
         yield ended.crash
@@ -155,7 +155,7 @@ def _faults_of_error(words: list[str], line: str) -> Iterator[str]:
 
 
 def _faults_of_answer(words: list[str], out: str) -> Iterator[str]:
-    """Say where an answer has no number, and whether JSON is none."""
+    """Yield where an answer has no number, and whether its JSON is invalid."""
     told = QUOTED.sub("", TEXT.sub('""', out))
     found = NOT_A_NUMBER.search(told)
     if found and not {"nan", "inf", "-inf"} & {*words}:
@@ -179,7 +179,7 @@ def _faults_of_answer(words: list[str], out: str) -> Iterator[str]:
 
 
 def _outside(table: str) -> Iterator[str]:
-    """Say which values of a table lie outside of their own intervals."""
+    """Yield the values of a table that lie outside their intervals."""
     for row in csv.DictReader(io.StringIO(table)):
         for name, value in row.items():
             low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
@@ -188,7 +188,7 @@ def _outside(table: str) -> Iterator[str]:
 
 
 def faults_of_files(ended: Ended, folder: Path, before: Kept) -> Iterator[str]:
-    """Say what a command line wrote that is no number, left behind, or took from its user."""
+    """Yield faults of files: no numbers, leftovers, and lost files of the user."""
     after = contents(folder)
     for name, content in after.items():
         if content == before.get(name):
@@ -204,7 +204,7 @@ def faults_of_files(ended: Ended, folder: Path, before: Kept) -> Iterator[str]:
 
 
 def _losses(ended: Ended, before: Kept, after: Kept) -> Iterator[str]:
-    """Say which files a command line took away or changed that it was not to write."""
+    """Yield the files that a command line removed or changed although they were not its outputs."""
     typed = [word for option, word in itertools.pairwise(ended.words) if option in OUTPUTS]
     typed += [word.partition("=")[2] for word in ended.words if word.startswith(OUTPUTS)]
     outputs = {os.path.relpath(path) for word in typed if word for path in _paths(word)}
@@ -227,7 +227,7 @@ def _losses(ended: Ended, before: Kept, after: Kept) -> Iterator[str]:
 
 
 def _paths(word: str) -> Iterator[str]:
-    """Give a path and where its links lead, if it can be one."""
+    """Yield a path and the target of its links, if the word is a valid path."""
     if "\0" not in word:
         yield word
         with contextlib.suppress(OSError):

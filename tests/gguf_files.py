@@ -1,4 +1,4 @@
-"""Headers of GGUF as llama.cpp's converters write them for a configuration, with no data."""
+"""Write GGUF headers as llama.cpp's converters do for a configuration, without tensor data."""
 
 from math import prod
 from pathlib import Path
@@ -23,9 +23,9 @@ def write(
     file_type: int | None = None,
     split: tuple[int, int] | None = None,
 ) -> Path:
-    """Write the header of a model, and make the file as long as its tensors would.
+    """Write the header of a model, and make the file as long as with its tensors.
 
-    `split` is the number of a part and how many there are; parts after the first have no sizes.
+    `split` is the number of a part and the number of parts; parts after the first have no sizes.
     """
     writer = gguf.GGUFWriter(path, architecture)
     if config:
@@ -52,7 +52,7 @@ def write(
 
 
 def tensors_of(config: dict[str, Any], weights: Any = Q8_0, head: Any = Q8_0) -> Tensors:
-    """Return the tensors that tell sizes or dtypes: embedding, head, and some of a layer."""
+    """Return the tensors whose sizes or dtypes are read: embedding, head, some of a layer."""
     outer = (config["vocab_size"], config["hidden_size"])
     own = {"token_embd.weight": (outer, weights), "blk.0.attn_norm.weight": ((64,), F32)}
     if not config.get("tie_word_embeddings", config.get("tie_embedding")):
@@ -64,7 +64,7 @@ def tensors_of(config: dict[str, Any], weights: Any = Q8_0, head: Any = Q8_0) ->
 
 
 def of_every_model(writer: Any, config: dict[str, Any]) -> None:
-    """Write what the converters' base class does."""
+    """Write the keys that the converters' base class writes."""
     num_mtp = num_mtp_layers(writer.arch, config)
     writer.add_block_count(config["num_hidden_layers"] + num_mtp)
     writer.add_embedding_length(config["hidden_size"])
@@ -95,14 +95,14 @@ def of_every_model(writer: Any, config: dict[str, Any]) -> None:
 
 
 def num_mtp_layers(architecture: str, config: dict[str, Any]) -> int:
-    """Return how many blocks for multi-token prediction the converter keeps."""
+    """Return the number of blocks for multi-token prediction that the converter keeps."""
     if architecture not in ("glm4moe", "qwen35", "qwen35moe"):
         return 0
     return config.get("num_nextn_predict_layers") or config.get("mtp_num_hidden_layers") or 0
 
 
 def kv_heads(architecture: str, config: dict[str, Any]) -> int | list[int] | None:
-    """Return key-value heads: one of latents, and for each layer where some have none."""
+    """Return the number of key-value heads: 1 for latents, and a list if some layers have none."""
     heads = config.get("num_key_value_heads")
     if architecture == "deepseek2":
         return 1

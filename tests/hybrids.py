@@ -1,4 +1,4 @@
-"""Models with recurrent layers, built from records with the numbers of their configurations."""
+"""Models with recurrent layers, built with the numbers of their configurations."""
 
 import json
 from pathlib import Path
@@ -7,19 +7,19 @@ from specmodel import Architecture
 from specmodel.core.base import build
 
 LAYERS = json.loads((Path(__file__).parent / "data/hybrids.json").read_text(encoding="utf-8"))
-"""Hidden size, recurrent layers (a third as many attend), heads of both, and the experts (how
-many, a token's and their width) or the width of a dense block."""
+"""Hidden size; number of recurrent layers (attention layers are a third as many); heads of both;
+experts (number, number per token, width) or the width of a dense block."""
 
 
 def made(name, layers, hidden_size, vocabulary_size):
-    """Return a model of these groups of layers."""
+    """Return a model with these groups of layers."""
     origin = {"schema_version": 2, "name": name, "source": "public configuration of the model"}
     sizes = {"hidden_size": hidden_size, "vocabulary_size": vocabulary_size}
     return build(Architecture, origin | sizes | {"layers": layers}, "model")
 
 
 def hybrid(name, **changes):
-    """Return a model of Qwen's with a gated delta net in three of four layers."""
+    """Return a Qwen model with a gated delta net in three of four layers."""
     hidden, recurrent, (keys, values), (heads, kv_heads), block = LAYERS[name]
     net = {"kind": "gated_delta_net", "num_key_heads": keys, "num_value_heads": values}
     net |= {"key_head_dim": 128, "value_head_dim": 128, "conv_kernel": 4}
@@ -37,7 +37,7 @@ def hybrid(name, **changes):
 
 
 def one_delta_layer(num_heads):
-    """Return a model of one layer of Kimi delta attention, heads of 128."""
+    """Return a model with one layer of Kimi delta attention with heads of size 128."""
     mixer = {"kind": "kimi_delta_attention", "num_heads": num_heads, "head_dim": 128}
     layers = [{"count": 1, "mixer": mixer | {"conv_kernel": 4}}]
     return made("one layer", layers, 7168, 1000)

@@ -1,4 +1,4 @@
-"""Traces from lists, and processes whose acceptance depends on the position in a draft alone."""
+"""Traces from lists, and processes whose acceptance only depends on the position in a draft."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,13 +9,13 @@ from specmodel.simulate.traces.record import COLUMNS, check_request
 
 
 def iid_process(acceptance_rate: float, max_draft_length: int = 20) -> AcceptanceProcess:
-    """Return the process whose tokens are all accepted with one probability, always proposed."""
+    """Return the process in which each token is drafted, and accepted with one probability."""
     process = position_process([acceptance_rate] * max_draft_length)
     return process.with_changes("process", {"name": f"acceptance rate {acceptance_rate:g}"})
 
 
 def position_process(acceptance_by_position: Sequence[float]) -> AcceptanceProcess:
-    """Return the process whose acceptance depends on nothing but the position in the draft."""
+    """Return the process whose acceptance only depends on the position in the draft."""
     survival = np.cumprod(acceptance_by_position).tolist()
     return AcceptanceProcess(name="acceptance by position", survival=survival)
 
@@ -26,7 +26,7 @@ Counts = Sequence[Sequence[int]]
 def make_trace(
     proposed: Counts, accepted: Counts, max_draft_length: int, metadata: Mapping[str, str] = {}
 ) -> Trace:
-    """Return a trace from lists by request, in the order given."""
+    """Return a trace from one list for each request, in the given order."""
     rows = [dict(zip(COLUMNS, row, strict=True)) for row in zip(proposed, accepted, strict=True)]
     requests = [check_request(row, max_draft_length, "request") for row in rows]
     counts = map(np.concatenate, zip(*requests, strict=True))

@@ -1,10 +1,10 @@
-"""How much of a changed formula the tests notice: change the source a little, run the tests.
+"""Change the source a little and run the tests, to see which changes they notice.
 
     python tests/mutants.py --seed 1 --count 40
 
-A mutant is the package with one operator, comparison, sign, number or minimum changed, in a copy of
-the checkout; a run has as many seconds as `--limit` says. Where the tests still pass, the mutant
-has survived: a test is missing, or nothing can tell, and `mutants_equivalent.txt` says why.
+A mutant is a copy of the checkout in which one operator, comparison, sign, number or minimum is
+changed. The tests of a mutant have `--limit` seconds. If they pass, the mutant has survived. Then a
+test is missing, or no test can notice the change, and `mutants_equivalent.txt` says why.
 """
 
 import argparse
@@ -30,18 +30,16 @@ OPERATORS = {
     "Eq": "NotEq", "NotEq": "Eq", "In": "NotIn", "NotIn": "In", "Is": "IsNot", "IsNot": "Is",
     "And": "Or", "Or": "And", "USub": "UAdd",
 }  # fmt: skip
-"""What replaces each operator, by their names in `ast`; others are left alone."""
+"""The operators that replace each operator, by their names in `ast`; others stay."""
 NAMES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum"}
-QUICK = ("algebra", "layers", "cost", "prediction/test_behaviour.py")
-"""Tests that take half a minute together and notice most: they run first."""
-REST = ("records", "models", "drafters", "machines", "prediction", "plan", "sensitivity")
-REST += ("sweeps", "replay")
-LEFT_OUT = ("test_predictions.py", "test_sweep_cluster.py")
-"""The library's own past output, which notices all and explains nothing, and tests that wait."""
+TESTED = ("algebra", "layers", "cost", "prediction", "models", "drafters", "machines", "plan")
+"""Rooms whose tests run, in this order."""
+LEFT_OUT = ("test_predictions.py", "test_frozen.py")
+"""Tests against earlier output of the package, which notice every change and explain none."""
 
 
 class Mutant(NamedTuple):
-    """The change of this number among those of a file, in words."""
+    """A change of a file: its path, its number among the changes of the file, and its text."""
 
     path: Path
     number: int
@@ -49,7 +47,7 @@ class Mutant(NamedTuple):
 
 
 def sites(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that may be changed: no messages, annotations, imports or fronts."""
+    """Yield the nodes that may be changed, without messages, annotations, imports and `__all__`."""
     if isinstance(node, ast.Raise | ast.Import | ast.ImportFrom | ast.JoinedStr):
         return
     if isinstance(node, ast.Assign) and "__all__" in ast.unparse(node.targets):
@@ -103,25 +101,24 @@ def all_mutants(tree: Path, rooms: list[str]) -> list[Mutant]:
     return mutants
 
 
-def stages(tree: Path, rooms: list[str], path: Path) -> list[list[str]]:
+def stages(path: Path) -> list[list[str]]:
     """Return the tests to run for a change of this file in two stages, the nearest first."""
-    room = next((room for room in rooms if path.is_relative_to(f"specmodel/{room}")), "")
-    near = [f"tests/{name}" for name in (*room.split("/")[::-1], *QUICK) if name]
-    first = [str(path), *(name for name in dict.fromkeys(near) if (tree / name).exists())]
-    rest = [f"tests/{name}" for name in REST] + [f"specmodel/{name}" for name in rooms]
-    return [first, [name for name in rest if (tree / name).exists() and name not in first]]
+    near = [str(path), *(f"tests/{room}" for room in TESTED if room in path.parts)]
+    rest = [f"tests/{room}" for room in TESTED]
+    return [near, [name for name in rest if name not in near]]
 
 
 def run_tests(tree: Path, names: list[str], limit: float) -> str:
-    """Return what failed first, or nothing; a run that takes more than 8 GiB fails."""
+    """Return the first failure, or nothing; a run that needs more than 8 GiB fails."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
     command += [f"--ignore-glob=*/{name}" for name in LEFT_OUT]
-    most = (2**33, 2**33)
+    most, paths = (2**33, 2**33), {"PYTHONPATH": f"{tree}:{tree / 'calibration'}"}
+    paths["PYTHONDONTWRITEBYTECODE"] = "1"  # compiled files may look as new as a changed source
     try:
         done = subprocess.run(
             [*command, *names],
             cwd=tree,
-            env=os.environ | {"PYTHONPATH": f"{tree}:{tree / 'calibration'}"},
+            env=os.environ | paths,
             stdout=subprocess.PIPE,
             timeout=limit,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, most),
@@ -135,28 +132,21 @@ def run_tests(tree: Path, names: list[str], limit: float) -> str:
     return next(failed, f"exit status {done.returncode}")
 
 
-def write(file: Path, source: str) -> None:
-    """Write a source file and remove what was compiled of it, which may look as new as the file."""
-    file.write_text(source)
-    for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
-        compiled.unlink()
-
-
-def first_failure(tree: Path, rooms: list[str], mutant: Mutant | None, limit: float) -> str:
-    """Return what fails first in a copy of the checkout with this mutant, which is undone again."""
+def first_failure(tree: Path, mutant: Mutant | None, limit: float) -> str:
+    """Return the first failure with this mutant in a copy, and restore the file."""
     file = tree / (mutant.path if mutant else "specmodel/__init__.py")
     parsed = ast.parse(source := file.read_text())
     if mutant:
         node, field, value = all_changes(parsed)[mutant.number]
         setattr(node, field, value)
-    write(file, ast.unparse(parsed))
+    file.write_text(ast.unparse(parsed))
     until = time.monotonic() + limit
-    runs = stages(tree, rooms, file.relative_to(tree))
+    runs = stages(file.relative_to(tree))
     failures = (run_tests(tree, names, until - time.monotonic()) for names in runs)
     try:
         return next(filter(None, failures), "")
     finally:
-        write(file, source)
+        file.write_text(source)
 
 
 def main() -> None:
@@ -167,13 +157,11 @@ def main() -> None:
     parser.add_argument(
         "--rooms", default="core/algebra,core/layers,core/cost", help="folders of specmodel/"
     )
-    parser.add_argument("--tree", type=Path, default=Path(__file__).parents[1], help="a checkout")
     parser.add_argument("--list", action="store_true", help="print the drawn ones, run nothing")
     parser.add_argument("--only", type=int, nargs="+", metavar="INDEX", help="these, none drawn")
-    parser.add_argument("--unchecked", action="store_true", help="the tests are known to pass")
     given = parser.parse_args()
-    rooms, tree, copies = given.rooms.split(","), given.tree.resolve(), SimpleQueue[Path]()
-    mutants = all_mutants(tree, rooms)
+    tree, copies = Path(__file__).parents[1], SimpleQueue[Path]()
+    mutants = all_mutants(tree, given.rooms.split(","))
     drawn = sorted(random.Random(given.seed).sample(range(len(mutants)), given.count))
     chosen = [mutants[index] for index in given.only or drawn]
     if given.list:
@@ -182,7 +170,7 @@ def main() -> None:
 
     def is_killed(mutant: Mutant | None) -> bool:
         copied, start = copies.get(), time.monotonic()
-        failed = first_failure(copied, rooms, mutant, given.limit)
+        failed = first_failure(copied, mutant, given.limit)
         copies.put(copied)
         words, seconds = mutant.words if mutant else "no change", time.monotonic() - start
         print("killed" if failed else "SURVIVED", words, f" {seconds:.0f} s ", failed, flush=True)
@@ -192,7 +180,7 @@ def main() -> None:
         ignore = shutil.ignore_patterns(".git", "__pycache__", ".*_cache", ".hypothesis")
         for job in range(given.jobs):
             copies.put(Path(shutil.copytree(tree, Path(folder) / f"copy{job}", ignore=ignore)))
-        if not given.unchecked and is_killed(None):
+        if is_killed(None):
             sys.exit("the tests fail without any change")
         killed = sum(pool.map(is_killed, chosen))
     print(f"killed {killed} of {len(chosen)}, {killed / len(chosen):.0%}; {len(mutants)} in all")

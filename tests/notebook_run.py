@@ -1,6 +1,6 @@
-"""A notebook's cells run from top to bottom, and what they show, as Jupyter would.
+"""Run the cells of a notebook from top to bottom, and collect their outputs as Jupyter would.
 
-Usage: python tests/notebook_run.py NOTEBOOK ..., to store what is shown in the notebooks.
+Usage: python tests/notebook_run.py NOTEBOOK ..., to store the outputs in the notebooks.
 """
 
 import ast
@@ -23,7 +23,8 @@ def shown_by(path: Path) -> tuple[list[list[dict[str, Any]]], list[str]]:
     """Return the outputs of each cell of code, and what cannot be read in its figures."""
     names: dict[str, Any] = {"__name__": "__main__"}
     outputs, faults = [], []
-    for number, source in enumerate(sources(path)):
+    for number, cell in enumerate(cells_of(path, "code")):
+        source = "".join(cell["source"])
         written = io.StringIO()
         with contextlib.redirect_stdout(written):
             value = run(source, f"{path.name}[{number}]", names)
@@ -42,9 +43,10 @@ def shown_by(path: Path) -> tuple[list[list[dict[str, Any]]], list[str]]:
     return outputs, faults
 
 
-def sources(path: Path) -> list[str]:
+def cells_of(path: Path, kind: str = "") -> list[dict[str, Any]]:
+    """Return the cells of a notebook: all of them, or those of code or of markdown."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    return [cell for cell in cells if cell["cell_type"].startswith(kind)]
 
 
 def run(source: str, name: str, names: dict[str, Any]) -> Any:
@@ -77,7 +79,7 @@ def picture(figure: Any) -> dict[str, Any]:
 
 
 def texts_of(outputs: list[list[dict[str, Any]]]) -> list[list[str]]:
-    """Return what is shown as text, cell by cell."""
+    """Return the texts of the outputs, cell by cell."""
     parts = (
         [each.get("text", each.get("data", {}).get("text/plain", [])) for each in shown]
         for shown in outputs
@@ -86,7 +88,7 @@ def texts_of(outputs: list[list[dict[str, Any]]]) -> list[list[str]]:
 
 
 def store(path: Path) -> None:
-    """Write what a notebook shows into it."""
+    """Write the outputs of a notebook into its file."""
     outputs, faults = shown_by(path)
     if faults:
         raise SystemExit("\n".join(faults))

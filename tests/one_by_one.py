@@ -1,4 +1,4 @@
-"""The time of a pass from its work in numbers, component by component, to check programs by."""
+"""The time of a pass from its work, component by component, to check programs against."""
 
 import numpy as np
 from msgspec.structs import fields, replace

@@ -1,4 +1,4 @@
-"""What a command printed, read strictly, and the one line in which it refuses."""
+"""Read the output of commands strictly, and check the one line of an error."""
 
 import contextlib
 import io
@@ -16,11 +16,11 @@ TOLD = (
     *("; expected ", "Invalid value", "unexpected extra", "No such", "Missing"),
     *("does not take a value", "requires an argument"),
 )
-"""How a refusal says what would do, the last of them in the words of click."""
+"""Texts in which an error says what would work; the last ones are click's."""
 
 
 def parse(text: str) -> Any:
-    """Read JSON that has neither NaN nor infinity."""
+    """Read JSON that contains neither NaN nor infinity."""
 
     def refuse(constant: str) -> NoReturn:
         raise AssertionError(f"{constant} is not JSON")
@@ -29,7 +29,7 @@ def parse(text: str) -> Any:
 
 
 def filled(file: str, section: str, words: dict[str, str]) -> list[tuple[str, list[str]]]:
-    """Commands of a section of a table in `data`, words in braces filled in, and what is said."""
+    """Return the commands of a section in `data` and their other cells; fill in words in braces."""
     rows = []
     for command, *parts in rows_of(file, section):
         for word, text in words.items():
@@ -39,17 +39,17 @@ def filled(file: str, section: str, words: dict[str, str]) -> list[tuple[str, li
 
 
 def typed_wrong(section: str, **words: str) -> list[tuple[str, list[str]]]:
-    """Commands of a section of `data/typed_wrong.txt`, and what the line that refuses has."""
+    """Return the commands of a section of `data/typed_wrong.txt` and texts of their errors."""
     return filled("typed_wrong.txt", section, words)
 
 
 def commands(section: str, **words: str) -> list[str]:
-    """Commands of a section of `data/commands.txt`."""
+    """Return the commands of a section of `data/commands.txt`."""
     return [command for command, _ in filled("commands.txt", section, words)]
 
 
 def output_of(command: str) -> str:
-    """Run a command line that must succeed, where no test's `run` is; return what it prints."""
+    """Run a command line that must succeed, without the fixture `run`; return its output."""
     from specmodel import cli  # which the core's tests run without
 
     out = io.StringIO()
@@ -67,7 +67,7 @@ def in_one_line(text: str) -> str:
 
 
 def refused(message: str, call: Callable[..., Any], *values: Any, **named: Any) -> str:
-    """The call is refused with one line in which the message, a regular expression, is found."""
+    """Check that a call fails with one line that matches a regular expression; return the line."""
     with pytest.raises(InputError, match=message) as caught:
         call(*values, **named)
     assert len(str(caught.value).splitlines()) == 1
@@ -75,7 +75,7 @@ def refused(message: str, call: Callable[..., Any], *values: Any, **named: Any) 
 
 
 def check_one_line(status: int, out: str, err: str, fragments: Iterable[str]) -> None:
-    """The command failed with one line, which has these fragments, and printed nothing."""
+    """Check that a command failed with one line that contains these fragments, and no output."""
     assert (status, out) == (2, ""), err
     assert err.endswith("\n")
     assert len(err.splitlines()) == 1

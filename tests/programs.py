@@ -1,4 +1,4 @@
-"""The program as a process of its own."""
+"""Start the program as a separate process."""
 
 import shlex
 import subprocess
@@ -6,9 +6,9 @@ import sys
 
 
 def start(command: str, code: str = "", **options: object) -> subprocess.Popen:
-    """Run the program in a process of its own, after some code.
+    """Run the program in a separate process, after some code.
 
-    A shell's background has Ctrl-C ignored, and its children inherit that.
+    The process heeds Ctrl-C, which processes in a shell's background ignore.
     """
     heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = f"{heed}\n{code}\nfrom specmodel.cli import run; raise SystemExit(run())"

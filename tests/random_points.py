@@ -1,4 +1,4 @@
-"""Random deployments and operating points, and what must hold at every one of them.
+"""Random deployments and operating points, and conditions that every one must meet.
 
 From a shell: ``python tests/random_points.py SEED COUNT`` prints each violation on a line.
 """
@@ -19,20 +19,20 @@ AT_ONCE = 20
 NEWEST_GPUS = ("strix_halo", "a40", "arc_pro_b60", "arc_pro_b70", "gh200", "h200_nvl")
 NEWEST_GPUS += ("mi350x", "r9700", "rtx_pro_5000", "rx_7900_xtx", "rtx_5060_ti", "rtx_5070_ti")
 NEWEST_GPUS += ("rtx_4060_ti", "m2_ultra", "m3_max", "m3_ultra", "m4_max", "m5_max")
-"""GPUs that are drawn nowhere, so that points stay those that they were."""
+"""GPUs that are never drawn, so that a seed gives the same points as before they were added."""
 
 ENGINES = [name for name in list_engines() if name != "llama.cpp"]
-"""Those whose times nowhere fall where work grows, as where llama.cpp changes its kernels."""
+"""Engines whose times never fall if work grows; llama.cpp's do where it changes its kernels."""
 
 SOMETIMES = json.loads((Path(__file__).parent / "data/random_points.json").read_text("utf-8"))
-"""What is told of some deployments: one of these values, by a chance [-]."""
+"""Arguments of some deployments: their values, and the probability that one is given [-]."""
 CLOSE = 1e-12
 LONGEST = 1e-9
-"""Share of a time that rounding may take from what should not fall."""
+"""Relative decrease that rounding may cause in a value that should not fall."""
 
 
 def random_names(rng):
-    """Return what is deployed, by name; not all of it goes together."""
+    """Return the names of a random deployment, which may be impossible."""
 
     def some(values, chance=1.0):
         return values[rng.integers(len(values))] if rng.random() < chance else None
@@ -59,7 +59,7 @@ def random_deployment(rng):
 
 
 def random_points(rng):
-    """Return points in no order, from small to large."""
+    """Return random points, small and large ones."""
     return {
         "batch_size": np.floor(2 ** rng.uniform(0, 11, AT_ONCE)),
         "draft_length": rng.integers(0, 11, AT_ONCE).astype(float),
@@ -69,7 +69,7 @@ def random_points(rng):
 
 
 def violations(seed, count):
-    """Yield what does not hold at some of `count` random points."""
+    """Yield the conditions that some of `count` random points violate."""
     rng = np.random.default_rng(seed)
     for _ in range(0, count, AT_ONCE):
         deployment, names = random_deployment(rng)
@@ -96,12 +96,12 @@ def violations(seed, count):
 
 
 def same(a, b, relative=CLOSE):
-    """Return where two arrays agree to rounding."""
+    """Return whether two arrays agree up to rounding, for each element."""
     return np.isclose(a, b, rtol=relative, atol=0, equal_nan=True)
 
 
 def identities(p):
-    """Return where columns are related as they are defined."""
+    """Return the points at which columns satisfy their definitions."""
     gamma, batch, capacity = p.draft_length, p.batch_size, p.evaluation.memory.capacity_bytes
     plain, step = p.forward_time, p.step_time
     growth, takes_turns = p.times.growth_by_cause(), p.evaluation.at_once is not None
@@ -128,10 +128,11 @@ def identities(p):
 
 
 def roofs(p):
-    """Return where no pass, and no component of one, is faster than its bytes and its arithmetic.
+    """Return the points at which no pass or component is faster than its bytes and its arithmetic
+    allow.
 
-    What kernels hand on to the next ones may stay in a cache, so that components have no floor by
-    it. A component beside another stream may hide there: its own time is what counts.
+    Activations may stay in a cache between kernels, so they give no lower bound for a component. A
+    component on a second stream may be hidden, so its own time is compared.
     """
     hardware, least = p.deployment.hardware, 1 - 1e-9
     bandwidth, kernels = hardware.memory.peak_bytes_per_s, p.deployment.kernels
@@ -156,7 +157,7 @@ def roofs(p):
 
 
 def limits(p, at):
-    """Return where special cases are exact."""
+    """Return the points at which special cases are exact."""
     none = at(draft_length=0)
     sure = at(acceptance=1.0)
     rate, needed = p.deployment.drafter.proposal_rate, p.break_even_acceptance_rate
@@ -183,7 +184,7 @@ def limits(p, at):
 
 
 def monotone(p, at, points):
-    """Return where more work takes no less time, and where better drafts gain no less."""
+    """Return the points at which more work takes no less time, and better drafts gain no less."""
 
     def grows(more, name):
         return more.values[name] >= p.values[name] * (1 - LONGEST)
@@ -207,9 +208,9 @@ def monotone(p, at, points):
 
 
 def equals_scalars(p, at, points):
-    """Return where a point by itself has the numbers that it has among others.
+    """Return the points that give the same numbers alone as among others.
 
-    Powers of one number and of many may differ in the last digit.
+    Powers of a single number and of an array may differ in the last digit.
     """
     holds = np.ones(AT_ONCE, dtype=bool)
     for i in range(0, AT_ONCE, 7):

@@ -1,4 +1,4 @@
-"""A table that one test goes through, row by row."""
+"""Tables of cases that tests go through."""
 
 import functools
 import inspect
@@ -13,10 +13,10 @@ Test = Callable[..., None]
 
 
 def each_row(names: str | Sequence[str], rows: Iterable[Any]) -> Callable[[Test], Test]:
-    """Let one case try all rows of a table, and tell those that fail with their values.
+    """Run a test with all rows of a table in one case, and report all rows that fail.
 
-    It is written as `pytest.mark.parametrize` is, for rows that are many and cheap. They share the
-    fixtures: what a row leaves behind is there for the next.
+    The arguments are those of `pytest.mark.parametrize`. It is for many cheap rows. All rows share
+    the fixtures, including the changes that earlier rows made.
     """
     if isinstance(names, str):
         names, rows = [names], [[row] for row in rows]
@@ -54,7 +54,7 @@ def rows_of(file: str, section: str) -> list[list[str]]:
 
 
 def values_of(file: str, section: str) -> list[list[Any]]:
-    """Return such rows, in which cells that are JSON are its values and others are text."""
+    """Return the rows of such a section; cells of valid JSON become values, others stay text."""
 
     def value(cell: str) -> Any:
         try:
@@ -66,22 +66,22 @@ def values_of(file: str, section: str) -> list[list[Any]]:
 
 
 def faults(section: str) -> list[list[Any]]:
-    """Return what cannot be, and what the line that refuses it has, of `data/faults.txt`."""
+    """Return invalid inputs and texts of their errors, from a section of `data/faults.txt`."""
     return values_of("faults.txt", section)
 
 
 def one_case(names: str, *rows: Any) -> Callable[[Test], Test]:
-    """Let one case try all these rows, as `each_row` does; names are parted by blanks."""
+    """Run a test with all these rows, as `each_row` does; names are separated by blanks."""
     return each_row(names.split() if " " in names else names, rows)
 
 
 def cases(names: str, *rows: Any) -> pytest.MarkDecorator:
-    """Let each row be a case of its own; names are parted by blanks."""
+    """Run a test with each row as a separate case; names are separated by blanks."""
     return pytest.mark.parametrize(names.split() if " " in names else names, rows)
 
 
 def slow(*rows: Any) -> list[Any]:
-    """Return cases that are a long study."""
+    """Return rows as cases that are marked as slow."""
     values = (row if isinstance(row, tuple) else (row,) for row in rows)
     return [pytest.param(*each, marks=pytest.mark.slow) for each in values]
 
@@ -94,10 +94,10 @@ def _listed(test: Test) -> tuple[list[str], list[list[Any]]]:
 
 
 def listed(test: Test) -> Test:
-    """Let one case try all rows that `data/cases` lists for this test, the first its names."""
+    """Run a test in one case with all its rows in `data/cases`; the first row has the names."""
     return each_row(*_listed(test))(test)
 
 
 def each_listed(test: Test) -> Test:
-    """Let each row that `data/cases` lists for this test be a case of its own."""
+    """Run a test with each of its rows in `data/cases` as a separate case."""
     return pytest.mark.parametrize(*_listed(test))(test)

@@ -1,4 +1,4 @@
-"""A fixed sample of a product of cases, for assertions that need not hold for each of them anew."""
+"""A fixed sample of a product of cases, for tests that need not run all of them."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def sampled(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Return cases with each value of each axis, and with each pair of ends of two axes.
+    """Return cases that include each value of each axis, and each pair of ends of two axes.
 
-    Of the corners of more than two axes, every other one is enough for these pairs.
+    With more than two axes, every other corner is enough for these pairs.
     """
     longest = max(map(len, axes))
     diagonal = [tuple(axis[i % len(axis)] for axis in axes) for i in range(longest)]

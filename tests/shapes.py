@@ -1,4 +1,4 @@
-"""Fields of architectures whose layers are alike but for a few leading ones."""
+"""Fields of architectures with equal layers, except a few leading ones."""
 
 import json
 from collections.abc import Collection
@@ -9,7 +9,7 @@ from typing import Any
 from specmodel.core.base import Record, as_table
 
 CONFIG = json.loads((Path(__file__).parent / "data/mixtral_config.json").read_text("utf-8"))
-"""A `config.json` as one finds it."""
+"""The `config.json` of a public model."""
 
 
 def plain_shape(
@@ -24,7 +24,7 @@ def plain_shape(
     is_gated: bool = True,
     **fields: Any,
 ) -> dict[str, Any]:
-    """The first layers are dense, or have a window; the others have experts, if there are any."""
+    """Return fields of a model: first layers may be dense or have windows, others have experts."""
     num_dense = num_dense_layers if experts else num_layers
     dense = {"kind": "dense", "ffn_size": ffn_size, "is_gated": is_gated}
     routed = {"kind": "experts", "is_gated": is_gated, **(experts or {})}
@@ -41,5 +41,5 @@ def plain_shape(
 
 
 def without_fields(record: Record, names: Collection[str] = ("name", "source")) -> dict[str, Any]:
-    """Fields of a record as in a file, but those named: its labels."""
+    """Return the fields of a record as in a file, without some names, by default its labels."""
     return {name: value for name, value in as_table(record).items() if name not in names}

@@ -1,4 +1,4 @@
-"""What the tests of ``specmodel simulate`` share: command lines, files, and how output is read."""
+"""Command lines, files and readers of output that the tests of ``specmodel simulate`` share."""
 
 import re
 from pathlib import Path
@@ -15,11 +15,11 @@ LONG += f",{MINE}:Fixed:length=3,{MINE}:Given,specmodel.simulate.policies:Goodpu
 
 FOLDER = Path(__file__).parent / "data/simulate"
 FILES = {path.name.removesuffix(".txt"): path.read_bytes() for path in FOLDER.iterdir()}
-"""What lies in the folder in which the commands run, policies of a user's own among them."""
+"""Contents of the folder in which the commands run, including a user's own policies."""
 
 
 def typed(names):
-    """Names of policies as typed: the best fixed one is shown with its draft length."""
+    """Return names of policies as typed: the best fixed one without its length."""
     return [re.sub(r"^best-fixed:\d+$", "best-fixed", name) for name in names]
 
 

@@ -14,7 +14,7 @@ from specmodel.core.layers import Layout, PassWork, sequence_group
 
 
 def mixers(kind: str, choices: dict[str, list[object]]) -> st.SearchStrategy[dict[str, object]]:
-    """Layers of a kind, each of their fields one of some values."""
+    """Return layers of a kind with random values of their fields."""
     fields = {name: st.sampled_from(values) for name, values in choices.items()}
     return st.fixed_dictionaries({"kind": st.just(kind)} | fields)
 
@@ -27,21 +27,21 @@ WEIGHTS = st.sampled_from(["bf16", "fp8", "mxfp4", "int4"])
 
 
 def pass_of(model: Architecture, **point: object) -> PassWork:
-    """Work of a pass of sequences that are all alike."""
+    """Return the work of a pass over equal sequences."""
     given = sequence_group.__kwdefaults__.keys() | {"batch_size"}
     sequences = {name: point.pop(name) for name in given & point.keys()}
     return pass_work(model, sequence_group(**sequences), **point)
 
 
 def one_layer(model: Architecture) -> Architecture:
-    """Return a model of one layer, the last of another, without a window."""
+    """Return a model that only has the last layer of another model, without a window."""
     last = as_table(model)["layers"][-1] | {"count": 1}
     last["mixer"].pop("window", None)
     return model.with_changes("t", {"layers": [last]})
 
 
 def with_windows(model: Architecture, window: int, count: int) -> Architecture:
-    """Return a model of one group of layers with a window in some of them."""
+    """Return a model with a window in the first `count` of its equal layers."""
     (group,) = as_table(model)["layers"]
     windowed = group | {"count": count, "mixer": group["mixer"] | {"window": window}}
     rest = group | {"count": group["count"] - count}
@@ -50,7 +50,7 @@ def with_windows(model: Architecture, window: int, count: int) -> Architecture:
 
 @st.composite
 def layouts(draw: st.DrawFn, model: Architecture) -> Layout:
-    """Any layout that cuts a model evenly, on nodes of four or eight GPUs."""
+    """Draw a layout that cuts a model evenly, on nodes of four or eight GPUs."""
     tensor = draw(st.sampled_from([n for n in (1, 2, 4) if all(m.cuts(n) for m in model.mixers)]))
     expert = 1
     if model.is_moe:
@@ -61,7 +61,7 @@ def layouts(draw: st.DrawFn, model: Architecture) -> Layout:
 
 @st.composite
 def architectures(draw: st.DrawFn) -> Architecture:
-    """Any decoder: dense or MoE, gated or not, windowed or not, any grouping of heads."""
+    """Draw a decoder: dense or MoE, gated or not, windowed or not, with any grouping of heads."""
     kv_heads = draw(st.sampled_from([1, 2, 4, 8]))
     num_layers = draw(st.integers(1, 80))
     num_experts = draw(st.sampled_from([2, 8, 60, 64, 256]))
@@ -99,7 +99,7 @@ def architectures(draw: st.DrawFn) -> Architecture:
 
 @st.composite
 def hardware(draw: st.DrawFn) -> HardwareProfile:
-    """Any GPU within the ridge points that a profile may have."""
+    """Draw a GPU with a ridge point that a profile may have."""
     bandwidth = draw(st.floats(5e10, 1e13))
     drawn = {
         "memory.peak_bytes_per_s": bandwidth, "link.peak_bytes_per_s": bandwidth / 8,
@@ -113,7 +113,7 @@ def hardware(draw: st.DrawFn) -> HardwareProfile:
 
 
 def draft_bytes(deployment: Deployment) -> float:
-    """Weights of the drafter on the fullest GPU: what the deployment has more than with look-up."""
+    """Return the weight bytes of the drafter on the fullest GPU, by comparison with a look-up."""
     alone = replace(deployment, drafter=ngram_drafter())
     kept = [MemoryUse(each, 1000.0, 4.0).weight_bytes for each in (deployment, alone)]
     return kept[0] - kept[1]

@@ -1,4 +1,4 @@
-"""The pages for those who carry on: files that they name, in the order in which they run."""
+"""The pages of docs and README: the files, functions and tests that they name, and their form."""
 
 import inspect
 import re
@@ -28,7 +28,7 @@ CARRY_ON = ROOT / "docs/carry_on"
 
 
 def files_of(section: str) -> list[str]:
-    """Files in the first column of the table under a heading."""
+    """Return the files in the first column of the table under a heading."""
     _, _, rest = PAGE.partition(f"## {section}\n")
     return re.findall(r"^\| `([^`]+)` \|", rest.partition("\n## ")[0], re.MULTILINE)
 
@@ -38,7 +38,7 @@ NAMED = (
     ("docs/carry_on/adding.md", r"`((?:specmodel|tests|calibration)/[\w/.]+)`", "", 20),
     ("README.md", r"`((?:docs|notebooks|calibration)/[\w/.]+\.md)`", "", 3),
 )
-"""Pages, how they name files, below which folder, and more than how many."""
+"""Pages, pattern of file names, folder of the files, and a bound that their number exceeds."""
 
 
 @each_row(("page", "pattern", "folder", "most"), NAMED)
@@ -60,7 +60,7 @@ def test_every_function_that_is_named_is_there():
 
 
 def test_the_walk_of_an_answer_is_that_of_a_prediction():
-    """The very files that it crosses, in the order in which they are first entered."""
+    """The page lists exactly the files that a prediction runs, in the order of their first call."""
     calls = crossed.crossed(crossed.CASES[-1]).calls
     assert files_of("Each answer") == list(dict.fromkeys(file for file, _ in calls))
 
@@ -70,7 +70,7 @@ def test_a_prediction_crosses_no_more_than_was_agreed():
 
 
 def glossary_page() -> str:
-    """The glossary as a page."""
+    """Return the glossary as a page."""
     tables = {"Words of answers": WORDS_OF_ANSWERS, "Limited by": LIMITS}
     tables |= {"Policies": policy_words(), "Columns of tables, CSV and JSON": meanings()}
     parts = ["# What the words mean"]
@@ -93,7 +93,7 @@ def test_the_readme_is_short():
     assert max(map(len, (line for line in text.splitlines() if "|" not in line))) <= 120
 
 
-def test_the_guide_has_thirteen_questions_that_open_with_what_why_and_cost():
+def test_the_guide_has_fifteen_questions_that_open_with_what_why_and_cost():
     assert len(GUIDE) == 15
     for page in GUIDE:
         title, _, first, *_ = (text := page.read_text(encoding="utf-8")).splitlines()
@@ -111,7 +111,7 @@ def test_each_column_is_told_with_its_arithmetic():
 
 
 def test_every_public_name_has_an_entry_in_the_reference():
-    """Fronts and modules that they export have a page; the build holds the names on it."""
+    """Packages and exported modules have a page; the build checks that it has their names."""
     pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs/reference").glob("*.rst")]
     described = set(re.findall(r"automodule:: (\S+)", "\n".join(pages)))
     data = set(re.findall(r"py:data:: (\S+)", "\n".join(pages)))

@@ -1,4 +1,4 @@
-"""The core stands alone: it names no other room, and its tests pass where the others are gone."""
+"""The core is independent: it names no other room, and its tests pass without the other rooms."""
 
 import ast
 import os
@@ -23,7 +23,7 @@ _PLACE = re.compile(r"\bspecmodel\.(\w*)")
 
 
 def rooms_named(tree: ast.AST) -> set[str]:
-    """Rooms that a module names: by an import anywhere, as an attribute, or within a text."""
+    """Return the rooms that a module names in an import, as an attribute, or in a text."""
     places = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -50,7 +50,8 @@ def test_names_of_other_rooms_are_seen(source: str) -> None:
 
 
 def test_the_core_names_no_option_and_no_command() -> None:
-    """Arguments are named; the command line makes options of them. Options of engines may be."""
+    """Texts name arguments; the command line makes options of them. Options of engines may
+    occur."""
     context = click.Context(main_group)
     commands = [main_group.get_command(context, name) for name in main_group.list_commands(context)]
     commands += [each for group in commands if isinstance(group, click.Group)

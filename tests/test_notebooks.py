@@ -1,4 +1,4 @@
-"""Notebooks: few cells; each runs, with the wheel, in another folder, and shows what is stored."""
+"""Notebooks are short; with the wheel, in another folder, they give their stored outputs."""
 
 import json
 import os
@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("matplotlib")
-from notebook_run import texts_of
+import pandas as pd
+from notebook_run import cells_of, texts_of
 from rows import slow
 
 NEEDS = {"policies_recorded": "pyarrow", "capacity": "numba", "rollouts": "numba"}
@@ -36,15 +37,9 @@ RUN = """if True:
 """
 
 
-def cells_of(path, kind=""):
-    """The cells of a notebook, all or those of code or of text."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return [cell for cell in cells if cell["cell_type"].startswith(kind)]
-
-
 @pytest.fixture(scope="session")
 def elsewhere(tmp_path_factory):
-    """The package as its wheel lays it out, and the notebooks, away from the checkout."""
+    """Return a folder outside the checkout with the files of the wheel and the notebooks."""
     folder = tmp_path_factory.mktemp("elsewhere")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
@@ -55,23 +50,18 @@ def elsewhere(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_short(path):
-    assert 1 < len(cells_of(path)) <= 15
-    code = cells_of(path, "code")
-    assert any(cell["outputs"] for cell in code)
-    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
-
-
 def typed_numbers(text):
-    """Numbers in a text, but those in code, in names such as H200, and of what is cited."""
+    """Return the numbers in a text, except those in code, in names such as H200, in citations."""
     text = re.sub(r"`[^`]*`", "", text)
     text = re.sub(r"arXiv:\S+|#\d+|NeurIPS \d+|(Figure|Table)s? \d+((,| and) \d+)*", "", text)
     return re.findall(r"\S*\d\S*", re.sub(r"[\w.+/-]*[^\W\d][\w.+/-]*", "", text))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_opens_with_its_question_and_closes_with_a_computed_answer(path):
+def test_a_notebook_is_short_and_goes_from_a_question_to_a_computed_answer(path):
+    assert 1 < len(cells_of(path)) <= 15
+    code = cells_of(path, "code")
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
     texts = ["".join(cell["source"]) for cell in cells_of(path, "markdown")]
     assert texts[0].partition("\n\n**Question.** ")[2]
     assert "?" in texts[0]
@@ -97,8 +87,6 @@ def test_a_notebook_runs_with_the_wheel_in_another_folder(stem, elsewhere):
 
 
 def test_what_a_notebook_reads_is_what_was_measured():
-    import pandas as pd
-
     from specmodel.calibrate.measure import read_measurements
 
     copied, measured = ROOT / "notebooks/measured", ROOT / "calibration/results/h100_sxm_torch"
@@ -110,9 +98,7 @@ def test_what_a_notebook_reads_is_what_was_measured():
 
 
 def test_the_evaluation_that_a_notebook_reads_is_the_one_of_the_results():
-    """At the settings that its head names."""
-    import pandas as pd
-
+    """At the settings that its first lines name."""
     table = pd.read_csv(ROOT / "notebooks/data/cascade_claims.csv", comment="#", index_col="claim")
     results = pd.read_csv(ROOT / "calibration/results/cascade/claims.csv")
     at = "routing_correlation == 0.18 and output_tokens == 512 and first_draft_length == 2"
@@ -123,8 +109,6 @@ def test_the_evaluation_that_a_notebook_reads_is_the_one_of_the_results():
 
 
 def test_the_pairs_that_a_notebook_draws_are_those_of_the_results():
-    import pandas as pd
-
     pairs = pd.read_csv(ROOT / "notebooks/data/cascade_pairs.csv", comment="#")
     results = pd.read_csv(ROOT / "calibration/results/cascade/claims.csv")
     own = results.query("look_up == 'answers' and output_tokens == 512 and first_draft_length == 2")
@@ -139,9 +123,7 @@ def test_the_pairs_that_a_notebook_draws_are_those_of_the_results():
 
 
 def test_the_peaks_of_moesd_are_those_that_its_engine_is_fitted_to():
-    """What the notebook calls Table 1."""
-    import pandas as pd
-
+    """The notebook calls these peaks Table 1."""
     shown = pd.read_csv(ROOT / "notebooks/data/moesd_peaks.csv", comment="#").query("table == 1")
     fitted = pd.read_csv(ROOT / "calibration/tables/moesd_vllm_a800.csv", comment="#")
     fitted = fitted.rename(columns={"value": "speedup"})
@@ -149,7 +131,7 @@ def test_the_peaks_of_moesd_are_those_that_its_engine_is_fitted_to():
 
 
 def test_what_is_said_of_moesd_is_what_its_notebook_finds():
-    """Numbers with decimals, each of which is the paper's or printed by a cell."""
+    """Each number with decimals is the paper's or is printed by a cell."""
     page = (ROOT / "docs/accuracy.md").read_text(encoding="utf-8")
     section = page.partition("\n## MoESD: paper and ours\n")[2].partition("\n## ")[0]
     code = cells_of(ROOT / "notebooks/moesd.ipynb", "code")

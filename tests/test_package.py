@@ -1,4 +1,4 @@
-"""The shape of the package: layers, import weight, exported names, docstrings, small files."""
+"""The structure of the package: rooms, imports, exported names, docstrings, records."""
 
 import ast
 import importlib
@@ -32,22 +32,22 @@ ROOMS += ("plan", "simulate", "measure", "fit", "show", "cli")
 LEVELS = {room: level for level, room in enumerate(ROOMS)}
 UNITS = "[-] [s] [B] [FLOP] [B/s] [FLOP/s] [FLOP/B] [token] [token/s] [request] [request/s]"
 NUMBER = re.compile(r"\b(Numeric|ArrayLike|FloatArray|float|int)\b")
-"""Annotations of what has a unit."""
+"""Annotations of values that have a unit."""
 _PLACES = {path: path.relative_to(PACKAGE.parent) for path in sorted(PACKAGE.rglob("*.py"))}
 MODULES = {
     ".".join(place.with_suffix("").parts).removesuffix(".__init__"): path
     for path, place in _PLACES.items()
 }
 FOLDERS = ("core", "calibrate")
-"""Folders that hold rooms; each other folder is one."""
+"""Folders that contain several rooms; each other folder is one room."""
 TOP = {"specmodel", "specmodel.__main__", *(f"specmodel.{folder}" for folder in FOLDERS)}
-"""What stands in no room."""
+"""Modules that belong to no room."""
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 
 
 @cache
 def imported_modules(name):
-    """Modules of the package that a module imports, anywhere."""
+    """Return the modules of the package that a module imports anywhere."""
     found = set()
     for node in ast.walk(TREES[name]):
         if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "specmodel":
@@ -57,7 +57,7 @@ def imported_modules(name):
 
 
 def names_of(module):
-    """What a module has, by name: nothing where a package of an extra is not here."""
+    """Return the names of a module; none if it needs an extra that is not installed."""
     try:
         return vars(importlib.import_module(module))
     except ModuleNotFoundError as error:
@@ -77,7 +77,7 @@ PUBLIC = [
 
 
 def room(name):
-    """Room of a module: its folder, or the one within a folder of rooms."""
+    """Return the room of a module: its folder, or the folder below `core` or `calibrate`."""
     folder, *rest = name.split(".")[1:]
     return rest[0] if folder in FOLDERS else folder
 
@@ -98,7 +98,7 @@ def test_imports_point_down():
 
 
 def test_few_modules_serve_a_single_other():
-    """A module with one importer is a part of it; what commands or fronts import is for users."""
+    """A module with one importer should be part of it; commands and packages do not count."""
     importers = defaultdict(list)
     for name in set(MODULES) - TOP:
         for other in imported_modules(name) - {"specmodel"}:
@@ -113,7 +113,7 @@ def test_few_modules_serve_a_single_other():
 
 
 def test_no_import_goes_round():
-    """Nor for types only or inside functions: a module can be read before those that import it."""
+    """Not even for types only or inside functions, so modules can be read in order."""
     left = {name: set(imported_modules(name)) - TOP for name in MODULES if name not in TOP}
     while ready := {name for name, others in left.items() if not others & set(left)}:
         left = {name: others for name, others in left.items() if name not in ready}
@@ -122,7 +122,7 @@ def test_no_import_goes_round():
 
 
 def is_kind_of_layer(value):
-    """Whether it is a record of layers, a base of some, or a union of them."""
+    """Return whether a value is a kind of layer, a base of kinds, or a union of them."""
     if inspect.isclass(value):
         return issubclass(value, Record) and value.__module__.startswith("specmodel.core.layers.")
     return any(map(is_kind_of_layer, get_args(value)))
@@ -135,11 +135,11 @@ LAYERS = [
     for attribute, value in vars(importlib.import_module(name)).items()
     if is_kind_of_layer(value)
 ]
-"""Kinds of layers, and what they have in common, by the names that modules give them."""
+"""Kinds of layers and their bases, by the names that modules give them."""
 
 
 def switches_on_layers(tree):
-    """Lines that ask of which kind a layer is: by its class, or by the name of its kind."""
+    """Return the lines that ask for the kind of a layer, by class or by name."""
     names = {name for name, _ in LAYERS}
     kinds = {layer.__struct_config__.tag for _, layer in LAYERS if isinstance(layer, type)}
     for node in ast.walk(tree):
@@ -168,14 +168,14 @@ def switches_on_layers(tree):
 
 
 def _names_in(tree):
-    """Names of variables and attributes."""
+    """Return the names of variables and attributes."""
     nodes = list(ast.walk(tree))
     attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     return attributes | {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
 def test_no_room_but_layers_asks_of_which_kind_a_layer_is():
-    """A kind of layer answers for itself, so that who adds one touches its file and a table."""
+    """Layers have methods for this, so a new kind only needs its file and a row of a table."""
     known = {name for name, _ in LAYERS}
     assert {"GroupedAttention", "RoutedExperts", "RecurrentMixer", "TokenMixer"} < known
     others = [name for name in set(MODULES) - TOP if room(name) != "layers"]
@@ -206,7 +206,7 @@ FRONTS = sorted(name for name, path in MODULES.items() if path.name == "__init__
 
 
 def typed_names(name):
-    """Names that type checkers see at the front of a package."""
+    """Return the names that type checkers see in a package."""
     blocks = [node for node in TREES[name].body if isinstance(node, ast.If)]
     imports = [one for block in blocks for one in block.body if isinstance(one, ast.ImportFrom)]
     return {str(alias.asname) for one in imports for alias in one.names}
@@ -228,11 +228,11 @@ def test_exported_names_are_there_and_no_others(name):
 
 
 WITHIN = ("specmodel", "specmodel.calibrate.fit.measured")
-"""Fronts that are no room's: of the rooms' own names, and of what only commands call."""
+"""Packages that are not rooms."""
 
 
 def exported():
-    """What rooms' fronts export: functions and classes, and those of exported modules."""
+    """Return the functions and classes that rooms export, including those of exported modules."""
     packages = [importlib.import_module(name) for name in FRONTS if name not in WITHIN]
     values = [getattr(p, name) for p in packages for name in getattr(p, "__all__", [])]
     modules = {value.__name__ for value in values if inspect.ismodule(value)}
@@ -242,7 +242,7 @@ def exported():
 
 
 def test_docstrings_of_what_is_exported_name_every_argument_and_unit():
-    """Exported functions and records have a Parameters section; for the others a line will do."""
+    """Exported functions and records have a Parameters section; a line is enough for all others."""
     at_fronts = exported()
     for module, name, value in PUBLIC:
         missing = {*_missing_from_docstring(value)}
@@ -251,7 +251,7 @@ def test_docstrings_of_what_is_exported_name_every_argument_and_unit():
 
 
 def test_functions_at_fronts_spell_their_arguments_out():
-    """No ``**x: Any``: of a TypedDict `help`, completion and type checkers see the names."""
+    """Keyword arguments are a TypedDict, whose names `help`, completion and type checkers see."""
     last_word = re.compile(r"(\w+)\W*$")  # of Unpack[Name], as text or as an object
     handing_on = {specmodel.show.view, specmodel.show.answer}
     kinds = {
@@ -269,7 +269,7 @@ def test_functions_at_fronts_spell_their_arguments_out():
 
 
 def _fields(value):
-    """Fields of a record with their types as declared; none of another class."""
+    """Return the fields of a record with their declared types; none for other classes."""
     declared = [vars(each).get("__annotations__", {}) for each in value.__mro__]
     kinds = {name: str(kind) for each in declared for name, kind in each.items()}
     names = {*getattr(value, "__struct_fields__", ())} - {*FITTED_KINDS}  # which a table makes
@@ -277,7 +277,7 @@ def _fields(value):
 
 
 def records_below(base):
-    """All kinds of records that derive from one."""
+    """Yield all classes of records that derive from one."""
     for cls in base.__subclasses__():
         yield cls
         yield from records_below(cls)
@@ -293,7 +293,7 @@ def test_records_are_frozen_and_of_named_fields():
 
 
 def _missing_from_docstring(value):
-    """Yield what the docstring of a function or class lacks."""
+    """Yield what is missing in the docstring of a function or class."""
     doc = inspect.getdoc(value) or ""
     if not doc:
         yield "no docstring"
@@ -316,7 +316,7 @@ def _missing_from_docstring(value):
 
 
 def _entries(doc, section):
-    """Description of each name in a numpydoc section; several names may share one."""
+    """Return the description of each name in a numpydoc section; several names may share one."""
     body = doc.partition(f"{section}\n{'-' * len(section)}\n")[2]
     body = re.split(r"\n\w[\w ]*\n-+\n", body)[0]
     entries: dict[str, str] = {}
@@ -331,7 +331,7 @@ def _entries(doc, section):
 
 
 def numbers(kind):
-    """Give the types of numbers within a type."""
+    """Yield the types of numbers within a type."""
     if isinstance(kind, IntType | FloatType):
         yield kind
     parts = structs.asdict(kind).values() if isinstance(kind, Type | Field) else kind

@@ -1,4 +1,4 @@
-"""Python says what the command line says: equal numbers, rows and words for the same question."""
+"""Python and the command line give equal numbers, rows and words for the same question."""
 
 import io
 import json
@@ -21,7 +21,7 @@ IN_PYTHON = {name: getattr(specmodel, name) for name in ("compare", "schedule", 
 IN_PYTHON |= {"sensitivity": specmodel.sensitivity.analyse}
 IN_PYTHON |= {"simulate": specmodel.simulate.replayed}
 SHOWN = ("name", "tpot_target", "columns", "interval", "components")
-"""Of a prediction: which view it is asked for, and what that shows."""
+"""Options of a prediction that choose its view and the contents of the view."""
 OTHERWISE = {"for": "config_format", "view": "name", "set": "changes", "range": "ranges"}
 """Options that have another name in Python."""
 
@@ -32,11 +32,11 @@ PREDICTED = [
     (BY_CONTEXT, {"acceptance_by_context": {2048: 3.2, 32768: 2.1}}),
     (f"predict {QWEN} --view peak", {"batch_size": np.arange(1, 513)}),
 ]
-"""Commands, with what is not the same word for word in Python."""
+"""Commands, with the arguments that differ in Python."""
 
 
 def value(word):
-    """A number or a list of values, where a word is one, or else the word."""
+    """Return a word as a number or a list of values if it is one, or else as it is."""
     values = word.split(",")
     with suppress(ValueError):
         values = [float(each) if "." in each else int(each) for each in values]
@@ -44,7 +44,7 @@ def value(word):
 
 
 def asked(command, other):
-    """The answer to the same question in Python."""
+    """Return the answer in Python to the question of a command."""
     name, target, hardware, *options = shlex.split(command)
     words, told = (target, value(hardware)), {}
     for option, after in zip(options, [*options[1:], "--"], strict=False):
@@ -86,7 +86,7 @@ def test_python_predicts_what_the_command_line_does(command, other, capsys):
 
 
 def with_searches(commands):
-    """Commands, those that search for the largest rate marked so."""
+    """Return commands as cases; those that search for the largest rate are marked."""
     searches = [("--for-load" in row[0] or "--replications" in row[0], row) for row in commands]
     return [pytest.param(*row, marks=[pytest.mark.search] * own) for own, row in searches]
 
@@ -124,8 +124,3 @@ def test_a_replay_needs_a_target():
 def test_a_notebook_shows_an_answer_word_for_word():
     for found in (specmodel.predict(*WORDS), specmodel.load(*WORDS, users=2, requests=20)):
         assert found._repr_mimebundle_()["text/plain"] == str(found)
-
-
-def test_what_does_not_fit_is_told_first():
-    p = specmodel.predict("deepseek-v3", "h100", tensor_parallel=1, batch_size=[1, 4])
-    assert str(p).startswith("Nothing fits in memory. If it did: ")

@@ -1,4 +1,4 @@
-"""What is written in a figure, and what of it cannot be read."""
+"""The texts in a figure, and the unreadable ones among them."""
 
 from itertools import combinations
 
@@ -6,7 +6,7 @@ from matplotlib.text import Text
 
 
 def written(figure):
-    """Every text that is drawn, as the renderer is told."""
+    """Return every text that the renderer draws."""
     texts = {}
     draw = Text.draw
 
@@ -24,7 +24,7 @@ def written(figure):
 
 
 def unreadable(figure):
-    """Texts that are cut off, or lie over one another."""
+    """Return texts that are cut off, or that overlap."""
     page, found = figure.bbox, []
     boxes = {text: text.get_window_extent().extents.tolist() for text in written(figure)}
     for text, (x0, y0, x1, y1) in boxes.items():

@@ -1,11 +1,11 @@
-"""Examples of pages: each runs where it stands, and must print what the page shows below it.
+"""Run the examples of pages, and check that they print what the page shows.
 
-A block `console` has commands after `$ ` and `pycon` lines after `>>> `, each with what it prints;
-a code block with a caption is a file of that name. The blocks of a page run in turn, in a folder of
-the page's own under `_made`, where the page finds the figures that they draw; `checkout` is there
-the folder of the sources. A formula below a comment that names a function is its docstring's.
-`python docs/build.py --rewrite` writes what is printed now into the pages. What closes an answer,
-all that was taken, is shown with the first one of a page; in later ones `...` stands for it.
+A block `console` has commands after `$ ` and a block `pycon` lines of Python after `>>> `, each
+with its output below. A code block with a caption is a file of that name. The blocks of a page run
+one after another in a folder of this page under `_made`. There the page finds the figures that they
+draw, and `checkout` is the folder of the sources. A formula below a comment that names a function
+is the formula of its docstring. `python docs/build.py --rewrite` writes the present output into the
+pages. The first answer of a page shows its assumptions; in later answers, `...` replaces them.
 """
 
 import contextlib
@@ -32,11 +32,11 @@ FORMULA = re.compile(r"^<!-- (specmodel[.\w]*) -->\n\$\$.*?\$\$$", flags=re.MULT
 IN_DOCSTRING = re.compile(r"\.\. math:: (.+(?:\n {10}.+)*)")
 
 TAKEN = re.compile(r"^Assumed: (?:.+\n)+", flags=re.MULTILINE)
-"""What closes an answer: all that was taken as it was not given."""
+"""The assumptions at the end of an answer."""
 SPEED = re.compile(r"[\d.,]+[kM]? (points|steps) a second")
-"""What no two runs print alike."""
+"""A speed, which differs between runs."""
 PROGRESS = re.compile(r"^(?:Replaying|Serving|Sweeping): .*\n", flags=re.MULTILINE)
-"""What is told of an answer on a slow machine alone, before it comes."""
+"""Progress of an answer, which only a slow machine prints."""
 
 
 def made(page: Path) -> Path:
@@ -45,7 +45,7 @@ def made(page: Path) -> Path:
 
 
 def printed(command: str) -> str:
-    """Return what a command line that succeeds prints, to a terminal of 80 columns."""
+    """Return what a command line prints on a terminal of 80 columns; end if the command fails."""
     words, into, file = command.partition(" > ")
     out, told = io.StringIO(), io.StringIO()
     if words.startswith("specmodel "):
@@ -66,7 +66,7 @@ def printed(command: str) -> str:
 
 
 def commands(block: str, *, before: str = "") -> str:
-    """Return a block of commands as a terminal shows it now, below what the page showed before."""
+    """Return a block of commands with their present output; `before` is earlier output."""
     shown = before
     for typed in re.findall(r"^\$ (?:.*\\\n)*.*\n", block, flags=re.MULTILINE):
         text = printed(typed[2:].replace("\\\n", " ").strip())
@@ -75,7 +75,7 @@ def commands(block: str, *, before: str = "") -> str:
 
 
 def session(block: str, names: dict[str, Any]) -> str:
-    """Return lines of Python as an interpreter shows them now."""
+    """Return lines of Python with their present output."""
     shown = ""
     for example in doctest.DocTestParser().get_examples(block):
         first, *rest = example.source.splitlines()
@@ -100,7 +100,7 @@ def formula(named: re.Match[str]) -> str:
 
 
 def run(page: Path) -> str:
-    """Return the text of a page with what its examples print now."""
+    """Return the text of a page with the present output of its examples."""
     text = FORMULA.sub(formula, page.read_text(encoding="utf-8"))
     if not BLOCK.search(text):
         return text
@@ -131,12 +131,12 @@ def run(page: Path) -> str:
 
 
 def _without_rounding(line: str) -> str:
-    """Return a line whose long numbers end with the digits that all processors have in common."""
+    """Return a line whose long numbers are cut to the digits that are equal on all processors."""
     return re.sub(r"\d+\.\d{10,}", lambda number: f"{float(number[0]):.9g}", line)
 
 
 def difference(page: Path, now: str) -> str:
-    """Return the first line that a page shows and its examples print otherwise; or nothing."""
+    """Return the first line of a page that differs from the output of its examples, or nothing."""
     lines = page.read_text(encoding="utf-8").splitlines()
     for number, (said, prints) in enumerate(zip(lines, now.splitlines(), strict=False), start=1):
         if _without_rounding(said) != _without_rounding(prints):
@@ -145,7 +145,7 @@ def difference(page: Path, now: str) -> str:
 
 
 def check(app: Any, name: str, source: list[str]) -> None:
-    """Warn where a page shows what its examples do not print, or write it anew."""
+    """Warn if a page differs from the output of its examples, or write the output into the page."""
     from sphinx.util import logging
 
     page = Path(app.env.doc2path(name))

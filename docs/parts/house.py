@@ -1,6 +1,6 @@
-"""The house in one picture: rooms from the ground up, and which imports from which.
+"""Draw the rooms of the package in one picture, and which room imports from which.
 
-Rooms and what imports them are read from the sources; nothing is drawn by hand.
+The rooms and their imports are read from the sources.
 """
 
 import ast
@@ -16,18 +16,18 @@ import specmodel
 
 PACKAGE = Path(specmodel.__file__).parent
 FOLDERS = ("core", "calibrate")
-"""Folders that hold rooms; each other folder is one."""
+"""Folders that contain several rooms; each other folder is one room."""
 ROOMS = sorted(
     path.parent.relative_to(PACKAGE).as_posix()
     for path in (*PACKAGE.glob("*/__init__.py"), *PACKAGE.glob("*/*/__init__.py"))
     if path.parent.name not in FOLDERS and path.parent.parent.name in (PACKAGE.name, *FOLDERS)
 )
 ROW, WORDS, CELL, LETTERS = 38, 470, 26, 60
-"""Height of a room, width of its words, width of a column of dots, in pixels; letters of a line."""
+"""Height of a row, width of its text and width of a column of dots [pixels]; letters per line."""
 
 
 def imported() -> dict[str, set[str]]:
-    """Rooms by name, each with the other rooms that it imports from."""
+    """Return the rooms by name, each with the other rooms from which it imports."""
     found: dict[str, set[str]] = {room: set() for room in ROOMS}
     for room in ROOMS:
         for path in (PACKAGE / room).rglob("*.py"):
@@ -39,7 +39,10 @@ def imported() -> dict[str, set[str]]:
 
 
 def from_the_top(uses: dict[str, set[str]]) -> list[str]:
-    """Rooms, each above all that it imports from; of those free to go, the most used one last."""
+    """Return the rooms in an order in which each stands above all rooms from which it imports.
+
+    If several rooms may come next, the room with the fewest users comes first.
+    """
     left, order = dict(uses), []
     while left:
         free = [room for room in left if not any(room in uses[other] for other in left)]
@@ -53,7 +56,7 @@ def from_the_top(uses: dict[str, set[str]]) -> list[str]:
 
 
 def drawing() -> str:
-    """The picture as SVG: a row a room, with a dot in the column of each that it imports from."""
+    """Return the picture as SVG: one row per room, with dots for the rooms that it imports."""
     uses = imported()
     order = from_the_top(uses)
     width, height = WORDS + CELL * len(order), ROW * (len(order) + 1)
@@ -83,7 +86,7 @@ def drawing() -> str:
 
 
 class House(SphinxDirective):
-    """The picture, in the page."""
+    """Directive that puts the picture into a page."""
 
     def run(self) -> list[nodes.Node]:
         return [nodes.raw("", f'<div class="wide">{drawing()}</div>', format="html")]

@@ -1,4 +1,4 @@
-"""Public names: a list of what a package exports, and a check that the reference has them all."""
+"""List the public names of a package, and check that the reference describes all of them."""
 
 import inspect
 from importlib import import_module
@@ -20,14 +20,14 @@ LOG = logging.getLogger(__name__)
 
 
 def fronts() -> list[str]:
-    """Packages that export names."""
+    """Return the packages that export names."""
     folders = [path.parent.relative_to(PACKAGE.parent) for path in PACKAGE.rglob("__init__.py")]
     names = sorted(".".join(folder.parts) for folder in folders)
     return [name for name in names if getattr(import_module(name), "__all__", [])]
 
 
 def exported() -> dict[str, Any]:
-    """Each public name of the package and its rooms, with its value."""
+    """Return the public names of the package and of its rooms, with their values."""
     return {
         f"{front}.{name}": getattr(import_module(front), name)
         for front in fronts()
@@ -36,7 +36,10 @@ def exported() -> dict[str, Any]:
 
 
 def described() -> dict[str, str]:
-    """Under which name the reference describes each public one: of a room, or a module's own."""
+    """Return each public name with the name under which the reference describes it.
+
+    This is the name in a room, or the name in the module that defines it.
+    """
     values = exported()
     rooms = {id(value): name for name, value in values.items() if name.count(".") > 1}
     rooms |= {id(value): value.__name__ for value in values.values() if inspect.ismodule(value)}
@@ -51,7 +54,7 @@ def summary(value: Any) -> str:
 
 
 class Exported(SphinxDirective):
-    """What a package exports, in a page of Markdown: a link a name, and its first sentence."""
+    """Directive that lists the exports of a package: for each, a link and its first sentence."""
 
     required_arguments = 1
 
@@ -71,7 +74,7 @@ class Exported(SphinxDirective):
 def without_long_defaults(
     app: Sphinx, what: str, name: str, value: Any, options: Any, given: str | None, back: str | None
 ) -> tuple[str | None, str | None]:
-    """Show defaults of a record that fill more than a line as three dots."""
+    """Replace defaults of a record that are longer than a line by three dots."""
     for each in getattr(value, "__struct_defaults__", ()):
         default = object_description(each)
         if given and len(default) > LONGEST_DEFAULT:

@@ -38,7 +38,7 @@ CASES = (
 
 
 class Crossing:
-    """Functions of the package that run, with their calls, and the deepest stack of them."""
+    """The functions of the package that run, their numbers of calls, and the deepest stack."""
 
     def __init__(self) -> None:
         self.calls: Counter[tuple[str, str]] = Counter()
@@ -70,7 +70,7 @@ class Crossing:
 
 
 def walked(walk: Callable[[], object]) -> Crossing:
-    """Return what a call crosses."""
+    """Return the functions that a call runs."""
     crossing = Crossing()
     sys.setprofile(crossing)
     try:
@@ -81,13 +81,13 @@ def walked(walk: Callable[[], object]) -> Crossing:
 
 
 def read(**case: object) -> None:
-    """Predict a case, and read of it what is computed when read."""
+    """Predict a case, and read the columns that are computed when they are read."""
     prediction = predict(**case)
     prediction.speedup, prediction.best_draft_length  # noqa: B018 - see above
 
 
 def new(case: dict[str, object]) -> Crossing:
-    """Return what the first prediction of a deployment crosses."""
+    """Return the functions of the first prediction of a deployment."""
     read(target=case["target"], hardware="b200")  # imports
     for kept in (records._shipped, where._kept):
         kept.cache_clear()
@@ -95,14 +95,14 @@ def new(case: dict[str, object]) -> Crossing:
 
 
 def crossed(case: dict[str, object]) -> Crossing:
-    """Return what a second prediction crosses."""
+    """Return the functions of a second prediction."""
     case = COMMON | case
     read(**case, batch_size=4, context_length=1000)
     return walked(lambda: read(**case, batch_size=8, context_length=2000))
 
 
 def typed(case: dict[str, object]) -> Crossing:
-    """Return what the command crosses when it is typed again."""
+    """Return the functions of the command when it is run again."""
     command = ["predict", str(case["target"]), "h200"]
     with redirect_stdout(io.StringIO()):
         assert cli.main(command) == 0
@@ -113,7 +113,7 @@ WALKS = dict(zip(BOUNDS, (new, crossed, typed), strict=True))
 
 
 def main(*, verbose: bool) -> bool:
-    """Print the counts of all walks; return whether they keep their bounds."""
+    """Print the counts of all walks; return whether they are within their bounds."""
     is_within = True
     for walk, bounds in BOUNDS.items():
         for case in CASES:

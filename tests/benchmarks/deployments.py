@@ -1,4 +1,4 @@
-"""What a loop over every shipped model, GPU and three drafters takes: each deployment is new.
+"""Time a loop over every model, every GPU and three drafters; each deployment is new.
 
 Run by hand: python tests/benchmarks/deployments.py [every nth model; default 1]
 """

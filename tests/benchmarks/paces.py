@@ -98,7 +98,7 @@ ask()
 told(lambda: [ask() for _ in range(5)], count=10)
 """,
 }
-"""Workloads by name: code that prints the CPU seconds of one of them."""
+"""Workloads by name: code that prints its CPU seconds."""
 
 MEMORY = """
 def three(answer):
@@ -121,11 +121,11 @@ COMMANDS = {
     "--help": ("--help", "pass"),
     "list hardware": ("list hardware", "pass"),
 }
-"""Commands by name, and what their yardstick runs."""
+"""Commands by name, with the code of their yardstick."""
 
 
 def output(tree: Path, *words: str) -> str:
-    """Return what a run of Python with the package of a checkout prints."""
+    """Return the output of Python with the package of a checkout."""
     environment = os.environ | {"PYTHONPATH": str(tree), "OPENBLAS_NUM_THREADS": "1"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, *words]
@@ -136,12 +136,12 @@ def output(tree: Path, *words: str) -> str:
 
 
 def taken(tree: Path, code: str) -> list[float]:
-    """Return the numbers that a workload prints of itself."""
+    """Return the numbers that a workload prints."""
     return [float(word) for word in output(tree, "-c", SHARED + code).split("took")[1].split()]
 
 
 def wall(tree: Path, *words: str) -> float:
-    """Return the least wall seconds of three runs: the machine may be busy with others."""
+    """Return the smallest wall time of three runs [s], because the machine may be busy."""
     times = []
     for _ in range(3):
         start = time.perf_counter()
@@ -151,7 +151,7 @@ def wall(tree: Path, *words: str) -> float:
 
 
 def measured(tree: Path, name: str) -> tuple[float, str]:
-    """Return what a workload takes in a checkout over its yardstick [-], and by the clock."""
+    """Return the time of a workload divided by its yardstick [-], and the time as text."""
     if name == "memory":
         return taken(tree, MEMORY)[0], "MB"
     if name in COMMANDS:

@@ -17,7 +17,7 @@ from specmodel.simulate.traces import Trace, join_traces, load_preset, sample_tr
 
 
 class Averaging:
-    """A policy such as a user would write: a moving average of what was accepted."""
+    """A policy as a user would write it: a moving average of accepted tokens."""
 
     def __init__(self) -> None:
         self.average = 2.0
@@ -37,7 +37,7 @@ def step_times(**growing: int) -> ReplayTimes:
 
 
 def uneven(repeats: int) -> Trace:
-    """300 requests of 20 to 8,192 tokens as if they had been recorded, some times over."""
+    """Return 300 requests of 20 to 8,192 tokens as if they were recorded, repeated some times."""
     generator = np.random.default_rng(0)
     lengths = np.exp(generator.uniform(np.log(20), np.log(8192), 300)).astype(int)
     trace = sample_trace(load_preset("code-ngram"), 300, lengths, generator)
@@ -45,7 +45,7 @@ def uneven(repeats: int) -> Trace:
 
 
 def even(num_requests: int) -> Trace:
-    """Requests of 512 tokens, drawn before."""
+    """Return requests of 512 tokens, drawn in advance."""
     generator = np.random.default_rng(0)
     return sample_trace(load_preset("code-ngram"), num_requests, 512, generator)
 
@@ -56,7 +56,7 @@ def sample(num_requests: int) -> Sample:
 
 
 def rate(trace: Trace | Sample, policy: object, times: ReplayTimes) -> tuple[int, float]:
-    """Steps, and how many a second of CPU time."""
+    """Return the number of steps, and steps per second of CPU time."""
     start = time.process_time()
     records = simulate(trace, times, [policy], seed=0)
     steps = int(records["steps"].sum())

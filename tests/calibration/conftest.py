@@ -1,4 +1,4 @@
-"""Ways to run the scripts of calibration/ as programs, and what tables they need."""
+"""Fixtures that run the scripts of calibration/, and skip tests without their tables."""
 
 import shlex
 
@@ -9,7 +9,7 @@ from program import carry_out
 
 @pytest.fixture(autouse=True)
 def _tables(request):
-    """Skip what needs the published tables where they are not installed."""
+    """Skip tests that need the published tables if these are not installed."""
     if request.node.get_closest_marker("dataset"):
         pytest.importorskip("aiconfigurator_core")
         pytest.importorskip("pyarrow")
@@ -29,7 +29,7 @@ def run_script(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def do(run_script):
-    """Run a script that must succeed; return what it prints."""
+    """Run a script that must succeed; return its output."""
 
     def do(command, words=""):
         status, out, err = run_script(command, words)
@@ -42,7 +42,7 @@ def do(run_script):
 
 @pytest.fixture
 def refuse(run_script, tmp_path):
-    """Run a script that must fail and write nothing; return its one line, with fragments."""
+    """Run a script that must fail and write nothing; check and return its one line."""
 
     def refuse(command, words, *fragments):
         before = {path: path.read_bytes() for path in tmp_path.iterdir()}

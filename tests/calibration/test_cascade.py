@@ -1,4 +1,4 @@
-"""The evaluation of Cascade redone: every claim of the paper, for people and for programs."""
+"""Our repetition of Cascade's evaluation: every claim of the paper, as text and as data."""
 
 import csv
 import functools
@@ -23,14 +23,14 @@ QUICK = {"routing_correlations": (0.18,), "output_tokens": (64,), "first_draft_l
 
 @pytest.fixture
 def small(monkeypatch):
-    """The suite in seconds."""
+    """Make the suite small enough to run in seconds."""
     settings = functools.partial(SuiteSettings, **QUICK)
     monkeypatch.setattr("cascade_suite.SuiteSettings", settings)
 
 
 @pytest.fixture(scope="session")
 def pairs():
-    """What the suite returns."""
+    """The result of the suite."""
     return suite.cascade_suite(SuiteSettings(**QUICK, num_requests=3, seed=1))
 
 
@@ -94,7 +94,7 @@ def test_fixed_lengths_are_taken_apart_into_proposals_acceptance_and_cost(pairs)
 
 
 def steps_of(trace, draft_length):
-    """Steps at a fixed length, and those with a proposal, walked one by one."""
+    """Return the numbers of steps at a fixed length and of steps with a draft."""
     steps = proposing = 0
     for start, tokens in zip(trace.starts, trace.output_tokens, strict=True):
         at, end = start, start + tokens

@@ -1,4 +1,4 @@
-"""Numbers of README and docs on accuracy and speed have commands, and one that moves is noticed."""
+"""Numbers of README and docs on accuracy and speed have commands; a changed number is found."""
 
 import re
 import tomllib

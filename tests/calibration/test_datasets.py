@@ -1,4 +1,4 @@
-"""Readers of the published tables: every trap of theirs, on the installed package."""
+"""Readers of the published tables: the peculiarities of the tables, on the installed package."""
 
 import numpy as np
 import pandas as pd
@@ -37,7 +37,7 @@ def test_skewed_tokens_reach_as_many_experts_as_their_power_law(hardware, framew
 
 
 def test_repeats_become_their_median_in_seconds():
-    """Some key of the raw table repeats; its median, in milliseconds, is found by hand."""
+    """A key of the raw table repeats; its median is computed by hand."""
     folder = datasets._data_folder() / "h200_sxm/moe/vllm/0.19.0/moe_perf.parquet"
     raw = pd.read_parquet(folder)
     key = [name for name in raw.columns if name != "latency"]
@@ -68,7 +68,7 @@ def test_tables_that_another_engine_beats_by_far_are_not_taken():
 
 
 def test_weights_that_a_cache_holds_are_skipped():
-    """Two tokens of a small MoE read 75 megabytes at most, which an L40S keeps in its 96 MB."""
+    """Two tokens of a small MoE read at most 75 MB, which fit in the 96 MB cache of an L40S."""
     table = published.published_measurements("l40s", "vllm", "0.24.0")
     experts = table[(table.component == "experts") & (table.weight_dtype == "bf16")]
     read = 3.0 * 2 * experts.active_experts * experts.hidden_size * experts.expert_size

@@ -1,4 +1,4 @@
-"""Steps of a real vLLM with random weights, of a machine that nothing was fitted to."""
+"""Steps of a real vLLM with random weights, on a machine that was not used in any fit."""
 
 import pytest
 from rows import each_listed
@@ -16,14 +16,14 @@ def errors():
 
 @each_listed
 def test_steps_that_no_fit_saw(errors, name, rows, bound):
-    """As measured on 2026-11-27; a draft model's steps are as noisy as that."""
+    """Bounds of 2026-11-27; steps of a draft model are the noisiest."""
     own = errors[errors.index.str.startswith(f"{name} ")]
     assert len(own) == rows
     assert own.abs().mean() < bound
 
 
 def test_first_tokens_of_prompts_alone():
-    """Launches are charged: of 1,024 tokens the GPU alone takes 25 ms, a prompt took 66 and 89."""
+    """Launches are included: the GPU takes 25 ms for 1,024 tokens, prompts took 66 and 89 ms."""
     path = gpu_engine.OTHERS.with_suffix(".prompts.csv")
     found = gpu_engine.first_tokens(path, "h200", ENGINE)
     ratio = found["predicted_ms"] / found["ttft_ms"]
@@ -32,7 +32,7 @@ def test_first_tokens_of_prompts_alone():
 
 
 def test_long_prompts_run_at_the_clock_that_power_leaves():
-    """At full clock, prompts of Qwen3-32B were 14 to 21 % too short, at 1,680 MHz 1 to 10."""
+    """Qwen3-32B: at full clock, predictions are 14 to 21 % too short; at 1,680 MHz, 1 to 10 %."""
     found = gpu_engine.first_tokens(gpu_engine.THIRD.with_suffix(".prompts.csv"), "h200", ENGINE)
     dense = found[found["name"] == "q32-plain"]
     assert len(dense) == 4
@@ -40,7 +40,7 @@ def test_long_prompts_run_at_the_clock_that_power_leaves():
 
 
 def test_a_batch_reads_its_weights_once_with_a_prompt_beside():
-    """A prompt of 256 tokens takes 23 ms alone, and adds 3 to a step of 64 requests."""
+    """A prompt of 256 tokens takes 23 ms alone, but adds only 3 ms to a step of 64 requests."""
     found = gpu_engine.added(gpu_engine.THIRD.with_suffix(".beside.csv"), "h200", ENGINE)
     in_graphs = found["batch"] + found["prompt_tokens"] <= 512
     apart = (found["predicted_ms"] - found["added_ms"])[in_graphs].abs()
@@ -50,7 +50,7 @@ def test_a_batch_reads_its_weights_once_with_a_prompt_beside():
 
 
 def test_long_contexts_with_drafts_take_what_short_ones_do():
-    """Ten rows of 256 to 32,000 entries; FlashAttention 3 reads keys once for all drafts."""
+    """Ten rows, 256 to 32,000 entries; FlashAttention 3 reads keys once for all drafted tokens."""
     rows = [r for r in gpu_engine.read_steps(gpu_engine.THIRD) if "eagle3" in r.row]
     assert len(rows) == 10
     assert gpu_engine.errors(rows, ENGINE).abs().mean() < 0.06

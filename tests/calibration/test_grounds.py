@@ -1,4 +1,4 @@
-"""The table of grounds: spreads that laws of known spread have, and what hosts weigh."""
+"""The table of grounds: known spreads are found, and hosts have equal weights."""
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ CELL = Cell("short", "NVIDIA", "head", "HBM", "vllm")
 
 
 def rows_of(spread, count=4000, known=0.0, **labels):
-    """Speedups that were predicted as 1, with log-normal errors, of which intervals know a part."""
+    """Return speedups predicted as 1 with log-normal errors, a part of which intervals cover."""
     measured = np.exp(spread * np.random.default_rng(1).standard_normal(count))
     ends = {"low": np.exp(-1.2816 * known), "high": np.exp(1.2816 * known)}
     numbers = {"row": range(count), "measured": measured, "predicted": 1.0, **ends}
@@ -21,13 +21,13 @@ def rows_of(spread, count=4000, known=0.0, **labels):
 
 @pytest.mark.parametrize("known", [0.0, 0.1])
 def test_the_spread_is_what_intervals_lack(known):
-    """The interval score is least at the quantiles of the law: those of the whole spread."""
+    """The interval score is smallest at the quantiles of the whole spread."""
     own = grounds.grounds_of(rows_of(0.25, known=known))[-1]
     assert (own.cell, np.hypot(own.spread, known)) == (CELL, pytest.approx(0.25, abs=0.012))
 
 
 def test_hosts_weigh_alike_in_each_of_their_cells():
-    """Of 20 runs beside 2,000, the spread is of both hosts alike, in whatever cell they are."""
+    """Hosts with 20 and 2,000 runs have equal weight in the spread, in whatever cell they are."""
     few, many = rows_of(0.5, 20, host="few"), rows_of(0.1, 2000, host="many")
     apart = few.assign(cell=[CELL._replace(drafter="look-up")] * 20)
     tables = [pd.concat([own, many], ignore_index=True) for own in (few, apart)]

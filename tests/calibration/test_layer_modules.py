@@ -1,6 +1,6 @@
-"""Whole layers that were timed: fits give planted numbers back, and published layers are met.
+"""Whole layers that were timed: the fits of the package, and their errors on other layers.
 
-Of sparse, block-sparse and compressed attention, and of residual streams.
+The layers are sparse, block-sparse and compressed attention, and residual streams.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,7 @@ class Layers:
     least: int = 1000
 
     def fits(self, name: str, stack: str) -> dict[str, Any]:
-        """Fits of whole layers that ship, by dtype."""
+        """Return the fits of whole layers in the package, by dtype."""
         return getattr(load_hardware(name).fitted[stack], next(iter(self.of_kind)))
 
 
@@ -76,7 +76,7 @@ FORMS = {
 
 
 def refitted(form: str, layers: pd.DataFrame) -> Any:
-    """Fits to layers of H200; how fast an indexer computes is read off its own timings."""
+    """Return fits to layers of H200; the speed of an indexer comes from its own timings."""
     has_indexer = form in ("sparse", "compressed")
     held = [sparse.index_compute_efficiency("h200_sxm")] if has_indexer else []
     return FORMS[form].fit(layers, H200, *held)
@@ -128,7 +128,7 @@ meets 16 and 32 heads with 128, and 10 % less with 8, of which one fit has the m
 block-sparse layers were timed with 8 to 64 heads, of which two are fitted. TensorRT-LLM's streams
 cut their sums in ways of their own from 32 tokens on."""
 COPIED = {("sparse", "bf16"), ("compressed", "bf16")}
-"""Fits that are those at 8 bits, but for which few or no layers were timed."""
+"""Fits that are copies of those at 8 bits, because few or no layers were timed."""
 SHIPPED = [
     (form, gpu, stack, dtype)
     for form, layers in FORMS.items()
@@ -175,7 +175,7 @@ def test_published_layers_that_were_not_fitted(form: str, gpu: str, stack: str, 
 @pytest.mark.dataset
 @cases("name ones", ("h200_sxm", {"trtllm", "vllm"}), *slow(("b200", {"vllm"})))
 def test_layers_launched_one_by_one_are_not_taken(name: str, ones: set[str]) -> None:
-    """vLLM's layers take about as long on B200 as on H100, and twice as long as other engines'."""
+    """vLLM's layers take as long on B200 as on H100, twice as long as those of other engines."""
     tables = {stack: sparse.sparse_modules(name, stack) for stack in sparse.ENGINES}
     assert rivals.slow_layers(tables) == ones
 
@@ -194,7 +194,7 @@ def test_indexer_computes_at_less_than_half_of_the_peak(name, least, most) -> No
 
 
 def v32(num_heads: int) -> Architecture:
-    """DeepSeek-V3.2 with so many heads."""
+    """Return DeepSeek-V3.2 with this number of heads."""
     dense = load_architecture("deepseek-v3")
     latent = without_fields(next(iter(dense.mixers)), {"kind", "num_heads", "window"})
     index = {"index_num_heads": 64, "index_head_dim": 128, "index_topk": 2048}
@@ -204,19 +204,19 @@ def v32(num_heads: int) -> Architecture:
 
 
 def v4(name: str, ratio: int) -> Architecture:
-    """DeepSeek-V4 with layers of one ratio alone."""
+    """Return DeepSeek-V4 with a single layer of one ratio."""
     model = load_architecture(f"deepseek-v4-{name}")
     return replace(model, layers=tuple(g for g in model.layers if g.mixer.ratio == ratio)[:1])
 
 
 def m3() -> Architecture:
-    """MiniMax-M3 without its dense layers."""
+    """Return MiniMax-M3 without its dense layers."""
     model = load_architecture("minimax-m3")
     return replace(model, layers=model.layers[1:])
 
 
 def layer_time(form: str, target: Architecture, points: dict[str, Any], **on: Any) -> Any:
-    """Time of a layer's attention in a pass of a model with such layers alone [s]."""
+    """Return the time of a layer's attention in a pass of a model that only has such layers [s]."""
     deployment, _ = deploy(target=target, **on)
     run = target_pass(deployment, sequence_group(**points))
     own = [part for part, kind in run.kinds.items() if kind in FORMS[form].of_kind]
@@ -275,7 +275,7 @@ def test_batches_of_several_tokens_each_that_no_fit_saw(stack, hardware, hca, cs
     (v4("flash", 128), {(1, 8192): 82, (128, 1024): 117}),
 ])  # fmt: skip
 def test_compressed_layers_of_a_pass_take_as_long_as_published(target, measured) -> None:
-    """By batch size and context [us]; vLLM's, matrices in fp8; from aiconfigurator-core 0.12.0."""
+    """Times by batch size and context [us]: vLLM, fp8, from aiconfigurator-core 0.12.0."""
     batch, context = zip(*measured, strict=True)
     points = {"batch_size": batch, "context_length": context}
     found = layer_time("compressed", target, points, **VLLM)

@@ -1,4 +1,4 @@
-"""Fits of all-reduces: planted ones are found, published ones that were left out are met."""
+"""Fits of all-reduces: planted values are found, and published times that were left out agree."""
 
 import numpy as np
 import pandas as pd
@@ -89,7 +89,7 @@ FITTED = [(n, s) for n, link in LINKS.items() for s in link.all_reduce if s != "
 @pytest.mark.dataset
 @cases("name stack", ("b200", "vllm"), *slow(*(row for row in FITTED if row != ("b200", "vllm"))))
 def test_published_all_reduces_of_sizes_left_out_are_met(name, stack):
-    """Every third size left out, 2 KB to 256 MB on 2 to 8 GPUs: median 10 %, L40S 12 %."""
+    """Every third size is left out, 2 KB to 256 MB on 2 to 8 GPUs: median error 10 %, L40S 12 %."""
     rows, link = published(name, stack), LINKS[name]
     fitting = fit_all_reduces(rows, link.peak_bytes_per_s)
     error = np.abs(fitting.left_out)
@@ -107,7 +107,7 @@ def test_published_all_reduces_of_sizes_left_out_are_met(name, stack):
 @pytest.mark.dataset
 @cases("name", "a100_sxm_80gb", *slow("h100_sxm", "h200_sxm", "b200", "rtx_pro_6000"))
 def test_rings_give_published_all_reduces_back_roughly(name):
-    """At the link's peak they come out too short by 20 to 40 % in the median."""
+    """With the link's peak, predictions are too short by 20 to 40 % in the median."""
     tables = datasets.list_tables().query("operation == 'comm' and framework == 'trtllm'")
     version = tables[tables["hardware"] == name]["version"].max()
     rows, link = datasets.read_timings("comm", name, "trtllm", version), LINKS[name]

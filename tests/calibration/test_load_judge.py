@@ -1,4 +1,4 @@
-"""A real engine under load: what was recorded, beside what is predicted of it."""
+"""A real engine under load: recorded runs compared with predictions."""
 
 import shutil
 from pathlib import Path
@@ -20,7 +20,7 @@ def test_capacity_is_where_the_share_crosses():
 
 
 def test_recorded_runs_are_predicted_as_they_are_stored(tmp_path, monkeypatch):
-    """Of plain runs exactly; of drafts with fewer draws of what is accepted."""
+    """Plain runs exactly; runs with drafts with fewer random draws of the acceptance."""
     monkeypatch.setattr(load_judge, "LUCKS", 2)
     shutil.copytree(RECORDED, tmp_path / "load")
     judged, was = load_judge.judge(tmp_path / "load"), pd.read_csv(RECORDED / "judged.csv")

@@ -1,4 +1,4 @@
-"""The decoder and the draft-verify-reject loop compute what they say (skipped without torch)."""
+"""The decoder and the draft-verify-reject loop are correct (skipped without torch)."""
 
 import pytest
 
@@ -24,7 +24,7 @@ DENSE = build(Architecture, plain_shape(name="dense", ffn_size=24, **SMALL), "mo
 
 @pytest.fixture(autouse=True)
 def _one_thread_and_no_gradients():
-    """Threads that wait for each other on a busy machine take long."""
+    """Use one thread: on a busy machine, threads wait long for each other."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with torch.inference_mode():
@@ -38,7 +38,7 @@ def start(decoder, batch, context=5):
 
 
 def cache_of(decoder, batch):
-    """A cache with the same context for all decoders, and the token before the last written."""
+    """Return a cache with the same context for all decoders, up to the token before the last."""
     cache = decoder.new_cache(batch, 256)
     for i, layer in enumerate(cache):
         layer.copy_(torch.randn(layer.shape, generator=torch.Generator().manual_seed(i)))

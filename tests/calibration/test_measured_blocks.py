@@ -1,4 +1,4 @@
-"""What `measure` times beyond published tables: its work is that of a pass, and fits recover it."""
+"""Fits of kernels that `measure` times beyond the published tables."""
 
 import pandas as pd
 import pytest
@@ -24,7 +24,7 @@ COMMON = {"hardware": "cpu", "stack": "torch", "version": "2.13", "role": "fit"}
 
 
 def on_cpu(kind: str, **more: float) -> tuple[pd.DataFrame, KernelParameters]:
-    """A table of what planted parameters take on a CPU."""
+    """Return a table of the times of planted parameters on a CPU, and these parameters."""
     if kind == "elementwise":
         rows = pd.DataFrame([
             {"num_tokens": t, "hidden_size": h, "activation_dtype": "bf16"}
@@ -57,7 +57,7 @@ def test_a_fit_on_a_cpu_recovers_what_was_planted(kind: str, more: dict[str, flo
 
 
 def test_experts_compute_no_faster_than_dense_products() -> None:
-    """Planted at 0.7 where products reach 0.5: the bound is taken, and said."""
+    """With 0.7 planted and products at 0.5, the fit ends at the bound and reports it."""
     table = pd.concat([planted("gemm", compute_efficiency=0.5), planted("experts")])
     fits = fit_kernels(check_measurements(table), H200)
     experts, gemm = fits["experts", "bf16"], fits["gemm", "bf16"]

@@ -1,17 +1,27 @@
-"""Latent attention and recurrences: the work that rows timed, and what one form makes of them."""
+"""Latent attention and recurrences: the timed work, published times, errors on other rows."""
+
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from rows import listed
+from hybrids import one_delta_layer
+from rows import each_listed, listed
+from strategies import pass_of
 
 from published import datasets
-from published.mixers import RECURRENCES, core_of_modules, recurrence, recurrences
+from published.mixers import RECURRENCES, core_of_modules, kimi_recurrence, recurrence, recurrences
 from specmodel import HardwareProfile, load_hardware
-from specmodel.calibrate.fit import fit_kernels, predicted_time
+from specmodel.calibrate.fit import fit_kernels, predicted_time, work_of
 from specmodel.calibrate.fit.timed_work import judge
 from specmodel.calibrate.measure import check_measurements
+from specmodel.core.cost import component_time
 from specmodel.core.layers.kinds import KINDS
+from specmodel.core.machines.fallbacks import stack_kernels
+
+KIMI_TIMES = pd.read_csv(Path(__file__).parents[1] / "data/kda_verify_times.csv", comment="#")
+HEADS = 96
+KIMI, DTYPES = "kimi_recurrence", ("fp32", "bf16")
 
 
 def test_the_core_is_what_a_module_takes_longer_than_without_context():
@@ -31,7 +41,7 @@ def published(part: pd.DataFrame, kind: str, hardware: str, stack: str) -> pd.Da
 
 @listed
 def test_latent_attention_of_heads_not_fitted(hardware, stack, limits) -> None:
-    """As recorded, which `test_published_stacks` compares with the tables."""
+    """Recorded errors, which `test_published_stacks` compares with the tables."""
     for dtype, most in limits.items():
         fit = load_hardware(hardware).fitted[stack].latent_attention[dtype]
         assert fit.is_held_out
@@ -39,7 +49,7 @@ def test_latent_attention_of_heads_not_fitted(hardware, stack, limits) -> None:
 
 
 def verified(hardware: str) -> tuple[HardwareProfile, pd.DataFrame, pd.DataFrame]:
-    """Return a device, all timings of vLLM's verification, and those of a recurrence in roles."""
+    """Return a device, all timings of vLLM's verify passes, and timings of a recurrence."""
     device = load_hardware(hardware)
     stack, versions = RECURRENCES
     raw = datasets.read_timings("kda", hardware, stack, versions["kda"])
@@ -51,7 +61,7 @@ def verified(hardware: str) -> tuple[HardwareProfile, pd.DataFrame, pd.DataFrame
 @pytest.mark.dataset
 @pytest.mark.parametrize(("hardware", "of_all"), [("h200_sxm", 0.065), ("b200", 0.095)])
 def test_one_law_decodes_and_verifies(hardware, of_all):
-    """On rows that were not fitted; all of them count those whose states a cache held too."""
+    """Errors on rows that were not fitted; `of_all` includes rows whose states were in a cache."""
     device, every, rows = verified(hardware)
     fitting = fit_kernels(rows, device)["recurrence", "fp32"]
     parameters = fitting.fit.parameters
@@ -85,7 +95,7 @@ def test_verifying_over_decoding_is_as_measured():
 
 @pytest.mark.dataset
 def test_how_far_a_law_of_recurrences_misses_those_of_other_engines():
-    """Errors of what is untimed, from every table of SGLang and TensorRT-LLM."""
+    """The assumed errors of untimed kernels are those on all tables of SGLang and TensorRT-LLM."""
     pytest.importorskip("aiconfigurator_core")
     pytest.importorskip("pyarrow")
     common, errors, apart = [], [], []
@@ -109,3 +119,63 @@ def test_how_far_a_law_of_recurrences_misses_those_of_other_engines():
     assert np.mean(errors) == pytest.approx(error, abs=0.005)
     for found, spread in ((common, of_shape), (apart, of_row)):
         assert np.sqrt(np.mean(np.square(found))) == pytest.approx(spread, abs=0.005)
+
+
+# Kimi's recurrence
+
+
+def rows_of(table):
+    """Return timings of one layer as a table of measurements."""
+    sizes = {"num_key_heads": HEADS, "num_value_heads": HEADS}
+    sizes |= {"key_head_dim": 128, "value_head_dim": 128}
+    rows = table.rename(columns={"verify_tokens": "query_tokens"}).drop(columns="hardware")
+    return rows.assign(**sizes, state_dtype="fp32", activation_dtype="bf16")
+
+
+def test_a_chunk_of_a_prompt_is_no_walk():
+    """Kernels for prompts compute many tokens at once: one step, because one state is written."""
+    chunk = {"batch_size": 1, "tokens_per_sequence": 512, "logits_per_sequence": 1}
+    work = pass_of(one_delta_layer(HEADS), **chunk)
+    assert work.components["recurrence"].depth == 1
+
+
+@pytest.mark.parametrize("hardware", ["h200_sxm", "b200"])
+def test_vllm_takes_as_long_as_published(hardware):
+    """With the fit of the package, to layers of 12 and 48 heads and to gated delta nets."""
+    table = KIMI_TIMES[KIMI_TIMES.hardware == hardware].reset_index(drop=True)
+    device = load_hardware(hardware)
+    kernels = stack_kernels("vllm", device.fitted["vllm"])
+    assert kernels.place(KIMI, *DTYPES) == ("recurrence", "fp32")
+    work = work_of(KIMI, rows_of(table))
+    times = component_time(work, device, kernels.parameters(KIMI, *DTYPES)).total_time
+    error = np.abs(times / table.latency - 1)
+    is_cold = table.batch_size * HEADS * 128 * 128 * 4 > 1.5 * device.memory.l2_bytes
+    assert is_cold.sum() == 12
+    assert error[is_cold].median() <= 0.04
+    assert error[is_cold].max() <= 0.10
+
+
+def kimi_errors(hardware, stack, kind):
+    """Return the errors of decoding and of verifying on rows that were not fitted."""
+    device = load_hardware(hardware)
+    rows = kimi_recurrence(hardware, stack, device)
+    if rows.empty:
+        rows = recurrence(datasets.read_timings("kda", hardware, stack, "0.1.dev19262"), device)
+    table = published(rows, kind, hardware, stack)
+    fit = getattr(device.fitted[stack], kind)["fp32"]
+    errors = judge(kind, table[table["role"] == "judge"], device, fit.parameters)
+    is_verify = errors["query_tokens"] > 1
+    return [float(errors[mask]["error"].abs().median()) for mask in (~is_verify, is_verify)]
+
+
+@pytest.mark.dataset
+@each_listed
+def test_published_rows_that_were_not_fitted(hardware, stack, decoding, verifying):
+    """Largest median errors: SGLang has its own fit, vLLM uses the fit of all recurrences."""
+    kind = KIMI if stack == "sglang" else "recurrence"
+    errors = kimi_errors(hardware, stack, kind)
+    assert errors[0] <= decoding
+    assert errors[1] <= verifying
+    if stack == "sglang":
+        others = kimi_errors(hardware, stack, "recurrence")
+        assert others[1] > 2 * errors[1], "what stands for all stacks would have done"

@@ -1,4 +1,4 @@
-"""Offline batches of a published grid: how much requests differ, and what it makes of gains."""
+"""Offline batches of a published grid: how much requests differ, and the effect on speedups."""
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ HELD = 512
 
 @pytest.fixture(scope="module")
 def grid():
-    """Return the grid, with tokens a second as its table has them; contexts tell its data sets."""
+    """Return the grid, with tokens per second; the context identifies the data set."""
     table = pd.read_csv(TABLE).rename(columns=CELLS)
     table = table[table["host"] == GRID]
     plain = 1e3 * table["batch"] / table["base_tpot"]
@@ -39,7 +39,7 @@ def test_requests_differ_as_those_of_another_model_and_benchmark(grid):
 
 
 def test_gains_of_long_drafts_are_met_as_those_of_short_ones(grid):
-    """Were all requests alike, gains with five drafts would come out 4 % too high, with one not."""
+    """If all requests were alike, speedups with five drafted tokens would be 4 % too high."""
     is_held = grid["batch"] * grid["verify_tokens"] <= HELD
     for length in (1, 5):
         rows = grid[is_held & (grid["batch"] != DIP) & (grid["draft_length"] == length)]

@@ -1,4 +1,4 @@
-"""Overheads of an engine by name: what is planted comes back, and what is refused."""
+"""Fits of an engine's overheads: planted values are found, and invalid input is an error."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def ideal(**overheads):
 
 
 def served(engine, quantities=("relative_step_time", "forward_time", "speedup"), lengths=(1, 4)):
-    """What an engine measures at three batch sizes, and over them together."""
+    """Return the measurements of an engine at three batch sizes, and at all three together."""
     rows = []
     for length in lengths:
         point = {"batch_size": [1, 8, 64], "draft_length": length, "acceptance": 0.8}
@@ -98,7 +98,7 @@ ENGINE = f"engine.csv --output out.toml --name mine{VARY}"
 
 @pytest.fixture
 def write(tmp_path):
-    """Write the rows of an engine, with a cell of the first changed if one is given."""
+    """Write the rows of an engine; on request, change a cell of the first row."""
 
     def write(column="", value=None, table=None):
         table = served(ideal(**PASSES)) if table is None else table

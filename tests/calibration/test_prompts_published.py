@@ -1,58 +1,36 @@
-"""Attention of prompts: its published timings, what is fitted to them, and how well."""
+"""Attention of prompts: fits to published timings, and their errors."""
 
 import numpy as np
 import pandas as pd
 import pytest
+from planted import H200, PLANTED, planted
 from rows import slow
 
 from published import datasets
 from published.mixers import LEAST_TOKENS, MOST_TOKENS, prompts
 from published.tables import STACKS
 from specmodel import deploy, load_hardware
-from specmodel.calibrate.fit import fit_kernels, predicted_time
+from specmodel.calibrate.fit import fit_kernels
 from specmodel.calibrate.fit.timed_work import error_table, predict_measured
 from specmodel.calibrate.measure import check_measurements
-from specmodel.core.algebra.roofline import KernelParameters
 from specmodel.core.cost import target_pass
 from specmodel.core.layers import sequence_group
 
-H200 = load_hardware("h200_sxm")
-PLANTED = {"launch_time": 1e-5, "compute_efficiency": 0.7, "activation_efficiency": 0.3}
-PLANTED |= {"tile_rows": 200.0, "group_time": 4e-9}
 FEW = [stack for stack in STACKS if stack[0] in ("h200_sxm", "l40s")]
-SHAPES = [(32, 8, 128), (4, 1, 256), (64, 8, 64), (16, 4, 64), (40, 8, 128), (2, 2, 128)]
-SHAPES += [(8, 8, 256), (12, 4, 64), (96, 8, 128)]
-SIZES = [(1, 256), (1, 2048), (1, 8192), (1, 32768), (4, 512), (4, 4096), (32, 256), (32, 1024)]
-
-
-def _table(kind, **changes):
-    rows = pd.DataFrame(
-        {
-            "batch_size": B, "query_tokens": q, "context_length": q, "num_heads": heads,
-            "num_kv_heads": groups, "key_head_dim": size, "value_head_dim": size,
-        }
-        for heads, groups, size in SHAPES
-        for B, q in SIZES
-    ).assign(kv_dtype="bf16", activation_dtype="bf16")  # fmt: skip
-    parameters = KernelParameters(**PLANTED | changes, sharpness=4.0)
-    return rows.assign(
-        component=kind, hardware="h200_sxm", stack="mine", version="1",
-        latency=predicted_time(kind, rows, H200, parameters),
-        role=np.where(np.arange(len(rows)) // len(SIZES) % 3 == 2, "judge", "fit"),
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", datasets.PROMPTS)
 def test_fits_give_planted_times_back(kind):
-    fit = fit_kernels(check_measurements(_table(kind)), H200)[kind, "bf16"].fit
+    fit = fit_kernels(check_measurements(planted(kind)), H200)[kind, "bf16"].fit
+    known = PLANTED["prompt_attention"]
     assert fit.is_held_out
     assert fit.percentile_90_error < 1e-3
-    assert fit.launch_time == pytest.approx(PLANTED["launch_time"], rel=0.01)
-    assert fit.tile_rows == pytest.approx(PLANTED["tile_rows"], rel=0.01)
+    assert fit.launch_time == pytest.approx(known["launch_time"], rel=0.01)
+    assert fit.tile_rows == pytest.approx(known["tile_rows"], rel=0.01)
 
 
 def test_few_blocks_take_a_whole_round_and_many_their_number():
-    rows = _table("prompt_attention", launch_time=0.0, activation_efficiency=100.0)
+    rows = planted("prompt_attention", launch_time=0.0, activation_efficiency=100.0)
     time = rows.groupby(["num_heads", "query_tokens"])["latency"].min()
     assert time[96, 256] < 6 * time[2, 256]  # 48 times the work, 4 and 192 blocks of 200
     assert time[96, 32768] > 25 * time[2, 32768]
@@ -83,9 +61,9 @@ def test_prompts_on_shapes_that_were_not_fitted(stack):
 @pytest.mark.dataset
 @pytest.mark.parametrize(("name", "most"), [("b200", 0.06), ("h200_sxm", 0.11)])
 def test_modules_of_latent_attention_with_prompts_are_as_published(name, most):
-    """Projections, core and what is between them in 16 bits, no module fitted to; the median.
+    """Median error for projections, core and the kernels between them in 16 bits, without a fit.
 
-    Norms of latents, rotation and writing to the cache, kernels of their own, are counted here.
+    The kernels between them (norms of latents, rotation, writing to the cache) are added here.
     """
     folder = datasets._data_folder() / datasets.FOLDERS[name] / "mla/trtllm/1.3.0rc20"
     raw = pd.read_parquet(folder / "mla_context_module_perf.parquet")

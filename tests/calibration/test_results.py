@@ -1,4 +1,4 @@
-"""The results that are committed: complete, fitted as they say, and within the figures stated."""
+"""The stored results are complete, agree with their fits, and have the stated errors."""
 
 import json
 import shutil
@@ -42,7 +42,7 @@ def test_the_profile_is_what_its_rows_give(profile, rows, most):
 
 
 def test_attention_on_a_cpu_without_bf16_is_faster_than_products_and_below_its_roof():
-    """It computes in fp32: 80 GFLOP/s, where products in bf16 reach 19."""
+    """Attention computes in fp32 with 80 GFLOP/s; products in bf16 reach 19."""
     hardware = load_hardware(EPYC / "cpu.toml")
     fit, peak = hardware.fitted["torch"].attention["bf16"], hardware.peak_flops_per_s("bf16")
     assert 7.5e10 < fit.compute_efficiency * peak < 8.5e10
@@ -78,7 +78,7 @@ def test_a_schedule_is_read_as_vllm_reads_it():
 
 @each_listed
 def test_real_engines_are_predicted_as_is_stated(tmp_path, name, number, ratio, worst, said):
-    """On a CPU vLLM verifies states of hybrids one after another: the fit finds that time."""
+    """On a CPU, vLLM verifies the states of hybrids one after another; the fit finds this time."""
     folder = tmp_path / "loop"
     shutil.copytree(RESULTS / name, folder)
     lines = real_judge.judge(folder, "vllm")

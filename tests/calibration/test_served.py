@@ -1,4 +1,4 @@
-"""The table of what is served most: its drafters, lengths and verdicts."""
+"""The table of the most served models: drafters, lengths and verdicts."""
 
 from rows import each_listed
 

@@ -1,4 +1,4 @@
-"""The spread of a deployment's factor, found again in tables of engines made with one."""
+"""The spread of the error of deployments is found in tables of engines with a known spread."""
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ MODELS = ("Llama-3.1-70B", "Qwen3-32B", "gpt-oss-120b")
 
 @pytest.fixture
 def made(tmp_path):
-    """Return a table of engines that take what is predicted times factors of a known spread."""
+    """Return a table of engines whose times are predictions times factors of a known spread."""
 
     def write(spread, count):
         path = tmp_path / "rows.csv"
@@ -37,7 +37,7 @@ def made(tmp_path):
 
 @pytest.mark.slow
 def test_a_spread_that_engines_were_made_with_is_found(made, monkeypatch):
-    """Kernels have errors of their own: what is left is that of both less theirs, in squares."""
+    """Kernels also have errors, so the squares of both spreads add up."""
     rows = least_spreads(made(0.3, 600))
     least = rows["least_spread"].to_numpy()
     found = fit_spread(least)
@@ -51,7 +51,7 @@ def test_a_spread_that_engines_were_made_with_is_found(made, monkeypatch):
 
 
 def judge_at(table, spread, monkeypatch):
-    """Return the coverage of what `fit check` judges with a spread."""
+    """Return the share of rows inside the intervals of `fit check` with a spread."""
     monkeypatch.setattr(intervals, "DEPLOYMENT_SPREAD", spread)
     judged, _ = judge_serving(table)
     return judged["measured"].between(judged["low"], judged["high"]).mean()
@@ -73,7 +73,7 @@ def test_the_spread_is_the_least_with_the_share_inside():
 
 
 def test_ratios_compare_rows_of_one_deployment_with_as_many_requests(made):
-    """Of 1 to 20 requests, 10, 5 and 2 have rows of 2, 4 and 8 times as many, for each model."""
+    """Of 1 to 20 requests, 10, 5 and 2 have a row with 2, 4 and 8 times as many, for each model."""
     table = made(0.1, 60)
     judged, _ = judge_serving(table)
     found = ratios_of_passes(judged, table)
@@ -92,7 +92,7 @@ def test_ratios_compare_rows_of_one_deployment_with_as_many_requests(made):
 
 
 def test_a_law_that_errors_of_hosts_were_made_with_is_found():
-    """Share 0.5 of the host's variance, 0.1 more of recurrent models, one in ten slower by 0.8."""
+    """0.5 of the host's variance, 0.1 more for recurrent models, one in ten slower by 0.8."""
     random, count = np.random.default_rng(0), 8000
     of_host, others = random.uniform(0.01, 0.09, (2, count))
     is_recurrent = random.random(count) < 0.5
