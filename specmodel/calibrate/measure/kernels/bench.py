@@ -178,57 +178,39 @@ def _reason(error: BaseException) -> str:
 
 
 class Stopwatch:
-    """Times one workload, with at least `least_calls` calls a timing [-].
+    """Times one workload, with at least `least_calls` calls per timing [-].
 
-    A few calls come first, which load code, fill the allocator's caches and let clocks rise.
+    A few calls come first. They load code, fill the allocator's caches and let clocks rise.
     """
 
     def __init__(
         self, workload: Workload, device: torch.device, least_calls: int = 1, pool: Any = None
     ) -> None:
-        self._workload, self._call, self._device = workload, workload.call, device
-        self._next = 0
+        self._workload, self._device = workload, device
         self._graph: torch.cuda.CUDAGraph | None = None
-        for index in range(_WARM_UP):
-            started = time.perf_counter()
-            self._call(index)
-            self._wait()
-        enough = math.ceil(LEAST_SECONDS / max(time.perf_counter() - started, 1e-9))
-        self.calls = min(max(enough, least_calls), MOST_CALLS)
+        self._next, self.calls = 0, 1
+        for _ in range(_WARM_UP):
+            seconds = devices.seconds_of(self._run, device)
+        enough = math.ceil(LEAST_SECONDS / max(seconds, 1e-9))
+        self._next, self.calls = 0, min(max(enough, least_calls), MOST_CALLS)
         if device.type == "cuda" and workload.has_graph:
-            self._graph, _ = captured(lambda: [self._call(i) for i in range(self.calls)], pool)
+            self._graph, _ = captured(self._run, pool)
             self.time()  # the first replay uploads the graph
 
     def time(self) -> tuple[float, float]:
-        """Return the mean time of the work [s], and the mean of the experts that it loaded [-]."""
-        started = self._next
-        if self._device.type != "cuda":
-            began = time.perf_counter()
-            for index in range(started, started + self.calls):
-                self._call(index)
-            self._wait()
-            seconds = time.perf_counter() - began
-            self._next += self.calls
+        """Return the mean time of a kernel [s], and the mean number of experts loaded [-]."""
+        if self._graph is None:
+            started = self._next
+            seconds = devices.seconds_of(self._run, self._device)
         else:
-            seconds = self._seconds_on_gpu()
+            started = 0
+            self._graph.replay()  # keeps the device busy while the host launches the timed replay
+            seconds = devices.seconds_of(self._graph.replay, self._device)
         active = self._workload.active_experts
         taken = [active[i % len(active)] for i in range(started, started + self.calls) if active]
         return seconds / self.calls / self._workload.work, float(np.mean(taken or 0))
 
-    def _wait(self) -> None:
-        if self._device.type != "cpu":
-            getattr(torch, self._device.type).synchronize()
-
-    def _seconds_on_gpu(self) -> float:
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        if self._graph is not None:
-            self._graph.replay()  # the device is busy while the host launches what is timed
-            start.record()
-            self._graph.replay()
-        else:
-            start.record()
-            for index in range(self.calls):
-                self._call(index)
-        stop.record()
-        stop.synchronize()
-        return float(start.elapsed_time(stop)) / 1e3
+    def _run(self) -> None:
+        for index in range(self._next, self._next + self.calls):
+            self._workload.call(index)
+        self._next += self.calls

@@ -4,7 +4,6 @@ import faulthandler
 import re
 import tempfile
 import textwrap
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -87,18 +86,12 @@ def _seconds(values: Any, calls: int) -> float:
     _defer_alarm()
     sums = values.clone()  # what the last timing left may have overflowed
     torch.distributed.barrier()
-    if values.is_cuda:
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-    started = time.perf_counter()
-    for _ in range(calls):
-        torch.distributed.all_reduce(sums)
-    seconds = time.perf_counter() - started
-    if values.is_cuda:
-        stop.record()
-        stop.synchronize()
-        seconds = start.elapsed_time(stop) / 1e3
-    slowest = torch.tensor(seconds, device=values.device)
+
+    def reduce() -> None:
+        for _ in range(calls):
+            torch.distributed.all_reduce(sums)
+
+    slowest = torch.tensor(devices.seconds_of(reduce, values.device), device=values.device)
     torch.distributed.all_reduce(slowest, op=torch.distributed.ReduceOp.MAX)
     return float(slowest) / calls
 

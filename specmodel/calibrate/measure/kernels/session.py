@@ -111,7 +111,7 @@ def _timed(
 
 def _time_collectives(rows: RowFile, info: DeviceInfo) -> list[str]:
     """Time all-reduces over several GPUs unless they are done; return errors as text."""
-    num_gpus = devices.num_gpus() if info.kind == "cuda" else 1
+    num_gpus = devices.import_torch().cuda.device_count() if info.kind == "cuda" else 1
     if num_gpus < 2:
         return []
     from specmodel.calibrate.measure.kernels import collectives
