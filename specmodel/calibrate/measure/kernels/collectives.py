@@ -1,4 +1,4 @@
-"""All-reduces over GPUs of a node (NCCL) or processes on a CPU (gloo)."""
+"""Time all-reduces over the GPUs of a node (NCCL) or over processes on a CPU (gloo)."""
 
 import faulthandler
 import re
@@ -15,7 +15,7 @@ from specmodel.calibrate.measure.kernels import device as devices
 from specmodel.calibrate.measure.kernels.suite import ALL_REDUCE
 from specmodel.core.base.errors import InputError
 
-SIZES = (2**11, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23, 2**26)  # of the reduced tensor [B]
+SIZES = (2**11, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23, 2**26)  # sizes of the reduced tensor [B]
 REPEATS = 20  # timings of each size [-]
 TIMEOUT = 120.0  # a rank that waits longer than this for the others fails [s]
 
@@ -27,17 +27,17 @@ _TRACEBACK = re.compile(r"\A.*?^(?=[\w.]*(?:Error|Exception)\b)", re.MULTILINE |
 def time_all_reduces(
     kind: str, num_ranks: int, sizes: Sequence[int] = SIZES, repeats: int = REPEATS
 ) -> pd.DataFrame:
-    """Time all-reduces of bf16 tensors of some sizes [B], with one process for each rank.
+    """Time all-reduces of bf16 tensors of the given sizes [B], with one process for each rank.
 
-    The processes import the program's main module again, which needs its ``__main__`` guard. A
-    latency is the mean over back-to-back all-reduces on the slowest rank [s].
+    The processes import the main module of the program again, which therefore needs a ``__main__``
+    guard. A latency is the mean of back-to-back all-reduces on the slowest rank [s].
     """
     processes = devices.import_torch().multiprocessing
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"
         job = (kind, num_ranks, sizes, repeats, path)
         try:
-            # daemons end with a parent that is interrupted
+            # daemons end if the parent is interrupted
             processes.spawn(_run, job, nprocs=num_ranks, daemon=True)
             return pd.read_csv(path)
         except (processes.ProcessRaisedException, processes.ProcessExitedException, OSError) as e:
@@ -49,7 +49,7 @@ def time_all_reduces(
 def _run(
     rank: int, kind: str, num_ranks: int, sizes: Sequence[int], repeats: int, path: Path
 ) -> None:
-    """Time all-reduces as one of several processes; rank 0 writes the rows."""
+    """Time all-reduces in one of several processes. Rank 0 writes the rows."""
     _defer_alarm()
     import torch
 
@@ -74,7 +74,7 @@ def _run(
 
 
 def _needed_calls(values: Any) -> int:
-    """Warm up, and return how many calls take a millisecond, the same number on all ranks [-]."""
+    """Warm up, and return how many calls need a millisecond, the same number on all ranks [-]."""
     _seconds(values, _WARM_UP)
     return int(min(1e-3 / max(_seconds(values, _WARM_UP), 1e-9) + 1, 200))
 
@@ -84,7 +84,7 @@ def _seconds(values: Any, calls: int) -> float:
     import torch
 
     _defer_alarm()
-    sums = values.clone()  # what the last timing left may have overflowed
+    sums = values.clone()  # sums of the last timing may have overflowed
     torch.distributed.barrier()
 
     def reduce() -> None:
@@ -97,5 +97,5 @@ def _seconds(values: Any, calls: int) -> float:
 
 
 def _defer_alarm() -> None:
-    """End this process with a traceback after 1.5 `TIMEOUT`, should the group's timeout fail."""
+    """End this process with a traceback after 1.5 `TIMEOUT`, if the group has not timed out."""
     faulthandler.dump_traceback_later(1.5 * TIMEOUT, exit=True)

@@ -1,4 +1,4 @@
-"""The device that is measured: what it is, what runs on it, and whether something disturbs it."""
+"""Describe the device that is measured: its properties, free memory, clock and disturbances."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ from specmodel.calibrate.measure.kernels.suite import SUITE_VERSION, Device
 from specmodel.core.base.errors import InputError, import_extra
 from specmodel.core.machines.hardware import profiles_by_reported_name
 
-BUSY_SHARE = 0.25  # share of a device in use by others from which it counts as busy [-]
+BUSY_SHARE = 0.25  # above this share of use by others, a device counts as busy [-]
 
 _THROTTLED = {0x8: "slowdown", 0x20: "hot", 0x40: "hot", 0x80: "power brake"}
 _DEFAULT_CACHE = float(2**25)
@@ -27,20 +27,20 @@ class DeviceInfo(Struct, frozen=True, kw_only=True):
     """The device that is measured, and the software that measures it."""
 
     kind: Device
-    name: str  # as the device reports it; with the cores used, of a CPU
-    hardware: str  # the profile that ships for it, or a name made from its own
-    driver: str  # version of the driver; instruction set and threads of a CPU
+    name: str  # reported by the device; for a CPU, with the number of threads
+    hardware: str  # name of its shipped profile, or else a name made from `name`
+    driver: str  # version of the driver; for a CPU, instruction set and threads
     torch: str
-    num_multiprocessors: int  # threads of a CPU
+    num_multiprocessors: int  # for a CPU, threads
     capacity_bytes: float
     l2_bytes: float = _DEFAULT_CACHE  # last-level cache [B]
     compute_capability: float | None = None
-    dtype: str = "bf16"  # of what is timed
+    dtype: str = "bf16"  # of weights, activations and KV cache
     timed: Timed = NO_MORE
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The columns that must be equal in all rows of one file."""
+        """Facts that must be equal for all rows of one file."""
         stack = self.timed.stack
         versions = f"{self.torch}, {stack.name} {stack.version}" if stack.version else self.torch
         return {"device": self.name, "driver": self.driver, "torch": versions,
@@ -53,7 +53,7 @@ class DeviceInfo(Struct, frozen=True, kw_only=True):
 
 
 def import_torch() -> Any:
-    """Return torch; raise an `InputError` where it is missing or too old."""
+    """Return torch. Raise an `InputError` if it is missing or too old."""
     torch = import_extra("torch", "calibrate", "device")
     if not hasattr(torch.nn.functional, "grouped_mm"):
         raise InputError("device", f"torch {torch.__version__}", "torch 2.10 or newer")
@@ -61,7 +61,7 @@ def import_torch() -> Any:
 
 
 def found_kind() -> Device:
-    """Return the kind of device that is there: a GPU that torch can use, else the CPU."""
+    """Return the kind of the first GPU that torch can use, or "cpu" if there is none."""
     torch = import_torch()
     gpus: tuple[Device, ...] = ("cuda", "xpu", "mps")
     return next((kind for kind in gpus if _is_there(torch, kind)), "cpu")
@@ -131,13 +131,13 @@ def _device(
 
 
 def _lines(path: str, pattern: str) -> list[str]:
-    """Return all matches of a pattern in a file of the kernel; none where there is no such file."""
+    """Return all matches of a pattern in a system file; an empty list if the file is missing."""
     file = Path(path)
     return re.findall(pattern, file.read_text(), re.MULTILINE) if file.exists() else []
 
 
 def _last_level_cache() -> float:
-    """Return the size of the largest cache that the kernel reports [B]."""
+    """Return the size of the largest cache that Linux reports [B]."""
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
     paths = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     texts = [path.read_text().strip() for path in paths]
@@ -179,9 +179,9 @@ def seconds_of(work: Callable[[], object], device: Any) -> float:
 
 
 def gpu_state() -> dict[str, str]:
-    """Return driver, clocks, use and throttling of the current GPU; empty where unknown."""
+    """Return the driver, clocks, use and throttling of the current GPU, or nothing if unknown."""
     for name in ("clocks_event_reasons", "clocks_throttle_reasons"):
-        # older drivers know the second name only
+        # older drivers know only the second name
         state = _query(f"driver_version,clocks.sm,clocks.max.sm,utilization.gpu,{name}.active")
         if state:
             return state | {"reasons": state[f"{name}.active"]}
@@ -189,7 +189,10 @@ def gpu_state() -> dict[str, str]:
 
 
 def _query(names: str) -> dict[str, str]:
-    """Ask nvidia-smi about the current GPU by its UUID, as its numbers differ from torch's."""
+    """Return values that nvidia-smi reports for the current GPU.
+
+    The GPU is identified by its UUID, because torch may number GPUs differently.
+    """
     command = ["nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader,nounits", "-i",
                _identity()]  # fmt: skip
     try:
@@ -202,13 +205,16 @@ def _query(names: str) -> dict[str, str]:
 
 @cache
 def _identity() -> str:
-    """Return the GPU's UUID, asked for once: a thread beside a capture must not touch the GPU."""
+    """Return the UUID of the GPU.
+
+    It is cached, because a thread must not use the GPU while another thread captures a graph.
+    """
     torch = import_torch()
     return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
 
 
 def disturbances(kind: str, *, is_idle: bool) -> list[str]:
-    """Return disturbances of timings, as text; with `is_idle`, any use of the device by others."""
+    """Return disturbances of timings as text. With `is_idle`, any use of the device counts."""
     if kind != "cuda":
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
         is_busy = is_idle and load > BUSY_SHARE * cores
@@ -226,7 +232,7 @@ def disturbances(kind: str, *, is_idle: bool) -> list[str]:
 
 
 def clocks(kind: str) -> str:
-    """Return the clocks of a device in MHz, as text; "unknown" if not reported."""
+    """Return the clocks of a device in MHz as text, or "unknown"."""
     if kind == "cuda":
         state = gpu_state()
         return f"{state.get('clocks.sm', '?')} of {state.get('clocks.max.sm', '?')} MHz"
