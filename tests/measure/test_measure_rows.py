@@ -242,11 +242,6 @@ def test_a_dry_run_lists_what_is_left_and_times_nothing(calibrate, tmp_path, cap
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_component_that_is_none_is_named(calibrate, capsys):
-    assert calibrate("--again", "attentoin") == 2
-    assert "'attention'" in capsys.readouterr().err
-
-
 @cases(
     "failing status told",
     ("copy launch", 0, "Warning: 2 points were skipped (boom), such as copy-1048576, launch-0."),
@@ -336,6 +331,7 @@ def test_of_one_model_its_layers_are_timed_and_matrices_of_all_sizes(calibrate, 
     ("--weight-dtype nvfp4", "got 'nvfp4'; expected one that can be timed here (torch has it on"),
     ("--weight-dtype fp9", "--weight-dtype: got 'fp9'; expected one of fp32, bf16"),
     ("nosuch", "target: got 'nosuch'; expected a known name such as"),
+    ("--again attentoin", "'attention'"),
 )
 def test_what_is_not_there_is_told_in_one_line(calibrate, capsys, words, told):
     assert calibrate(*words.split()) == 2

@@ -282,5 +282,4 @@ def launch_times(rows: pd.DataFrame) -> dict[str, float]:
     """Return the time of a trivial kernel that is launched eagerly and from a graph [s]."""
     launches = rows[(rows["component"] == LAUNCH) & rows["note"].isna()]
     medians = launches.groupby("graphs")["latency"].median()
-    known = {name: graphs for graphs, name in LAUNCHED_AS.items() if graphs in medians}
-    return {name: float(medians[graphs]) for name, graphs in known.items()}
+    return {LAUNCHED_AS[graphs]: float(seconds) for graphs, seconds in medians.items()}

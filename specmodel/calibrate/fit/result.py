@@ -40,11 +40,6 @@ class FitResult(Struct, frozen=True, kw_only=True, eq=False):
     warnings: tuple[str, ...]
 
     @property
-    def num_points(self) -> int:
-        """Number of points fitted [-]."""
-        return self.residuals.size
-
-    @property
     def mean_error(self) -> float:
         """Mean of the absolute residuals [-]."""
         return float(np.abs(self.residuals).mean())

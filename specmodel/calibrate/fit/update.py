@@ -310,8 +310,8 @@ def _warnings(
     alone = steps.predicted(kernels)
     least = LEAST_TIME[resolve(rows[0].deployment)[0].hardware.kind]
     over_kernels, timed = steps.measured / alone, np.flatnonzero(is_time)
-    order = timed[np.argsort(over_kernels[timed], kind="stable")]
-    for middle in order[len(order) // 2 :][:1]:
+    if timed.size:
+        middle = timed[np.argsort(over_kernels[timed], kind="stable")][timed.size // 2]
         if over_kernels[middle] < least:
             times = (steps.measured[middle], alone[middle])
             token, only = (format_si(t / steps.tokens_per_step[middle], "s") for t in times)

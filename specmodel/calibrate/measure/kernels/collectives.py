@@ -1,6 +1,7 @@
 """Time all-reduces over the GPUs of a node (NCCL) or over processes on a CPU (gloo)."""
 
 import faulthandler
+import json
 import re
 import tempfile
 import textwrap
@@ -8,8 +9,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from specmodel.calibrate.measure.kernels import device as devices
 from specmodel.calibrate.measure.kernels.suite import ALL_REDUCE
@@ -26,7 +25,7 @@ _TRACEBACK = re.compile(r"\A.*?^(?=[\w.]*(?:Error|Exception)\b)", re.MULTILINE |
 
 def time_all_reduces(
     kind: str, num_ranks: int, sizes: Sequence[int] = SIZES, repeats: int = REPEATS
-) -> pd.DataFrame:
+) -> list[dict[str, Any]]:
     """Time all-reduces of bf16 tensors of the given sizes [B], with one process for each rank.
 
     The processes import the main module of the program again, which therefore needs a ``__main__``
@@ -34,12 +33,12 @@ def time_all_reduces(
     """
     processes = devices.import_torch().multiprocessing
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.csv"
+        path = Path(folder) / "rows.json"
         job = (kind, num_ranks, sizes, repeats, path)
         try:
             # daemons end if the parent is interrupted
             processes.spawn(_run, job, nprocs=num_ranks, daemon=True)
-            return pd.read_csv(path)
+            return list(json.loads(path.read_text()))
         except (processes.ProcessRaisedException, processes.ProcessExitedException, OSError) as e:
             reason = textwrap.shorten(_TRACEBACK.sub("", str(e)), 200)
             expected = f"{num_ranks} processes that all-reduce ({reason})"
@@ -62,14 +61,14 @@ def _run(
     )  # fmt: skip
     values = torch.randn(max(sizes) // _VALUE_BYTES, device=gpu, dtype=torch.bfloat16)
     calls = {size: _needed_calls(values[: size // _VALUE_BYTES]) for size in sizes}
-    rows = [
-        (ALL_REDUCE, num_ranks, size, repeat, _seconds(values[: size // _VALUE_BYTES], calls[size]))
-        for repeat in range(repeats)
-        for size in sizes
-    ]
+    rows = []
+    for repeat in range(repeats):
+        for size in sizes:
+            latency = _seconds(values[: size // _VALUE_BYTES], calls[size])
+            rows.append({"component": ALL_REDUCE, "num_gpus": num_ranks, "bytes": size,
+                         "repeat": repeat, "latency": latency})  # fmt: skip
     if rank == 0:
-        names = ["component", "num_gpus", "bytes", "repeat", "latency"]
-        pd.DataFrame(rows, columns=names).to_csv(path, index=False)
+        path.write_text(json.dumps(rows))
     torch.distributed.destroy_process_group()
 
 

@@ -4,7 +4,6 @@ No block waits for the host, so that a CUDA graph can contain all of them. There
 on GPUs before Hopper, torch runs grouped products one after another (`has_grouped_kernel`).
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pkgutil import resolve_name
@@ -212,7 +211,6 @@ class Product:
         self, row: Operator, take: Take, x: Tensor, sizes: Mapping[str, int], *experts: int
     ) -> None:
         self._call, self._row, self._sizes = resolve_name(row["operator"]), row, sizes
-        self._turned: list[str] = re.findall(r"'(\w+)\.T'", str(row["arguments"]))
         self._scales, self._others = dict[str, Tensor](), dict[str, Callable[[], Tensor]]()
         for name, (dtype, *dims) in row["inputs"].items():
             shape = [extent(size, sizes) for size in dims]
@@ -243,12 +241,13 @@ class Product:
         known: dict[Any, Any] = {"None": None, "x": x, "w": w, **self._sizes, **self._scales}
         known |= more
         known |= {name: take() for name, take in self._others.items()}
-        for name in self._turned:  # scales of activations have as many rows as x
-            known[f"{name}.T"] = known[name].mT[: len(x) if name.startswith("x") else None]
 
         def argument(value: Any) -> Any:
             if isinstance(value, list):
                 return tuple(map(argument, value))
+            name, is_turned, _ = str(value).partition(".T")
+            if is_turned:  # scales of activations have as many rows as x
+                return known[name].mT[: len(x) if name.startswith("x") else None]
             is_name = isinstance(value, str) and value not in known
             return getattr(torch, value, value) if is_name else known.get(value, value)
 

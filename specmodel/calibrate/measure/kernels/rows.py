@@ -125,25 +125,22 @@ class RowFile:
         return InputError("output", str(self.path), expected)
 
     def _checked_provenance(self) -> dict[str, Any]:
-        """Return the provenance of existing rows, with this run as the last session."""
-        path, has_rows = self.provenance_path, self.path.exists() and self.path.stat().st_size > 0
-        new = {"identity": self.identity, "sessions": [self._session]}
+        """Return the provenance of the rows, with this run as the last session."""
+        path = self.provenance_path
+        if not self.path.exists() or not self.path.stat().st_size:
+            return {"identity": self.identity, "sessions": [self._session]}
         if not path.exists():
-            if has_rows:
-                raise self.error(f"its description {path.name} too, or another output")
-            return new
+            raise self.error(f"its description {path.name} too, or another output")
         try:
             provenance: dict[str, Any] = parsed_json(path.read_bytes())
-            known = provenance["identity"]
+            known = {name: provenance["identity"].get(name) for name in self.identity}
             provenance["sessions"].append(self._session)
-            differing = [name for name in self.identity if known.get(name) != self.identity[name]]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise InputError("output", str(path), "the description that calibrate writes") from None
-        if not has_rows:
-            return new
-        for name in differing:
-            expected = f"a new output: its rows are of another {name} than {self.identity[name]!r}"
-            raise InputError("output", f"{self.path} of {name} {known.get(name)!r}", expected)
+        for name, value in self.identity.items():
+            if known[name] != value:
+                expected = f"a new output: its rows are of another {name} than {value!r}"
+                raise InputError("output", f"{self.path} of {name} {known[name]!r}", expected)
         return provenance
 
     def note_session(self, **facts: Any) -> None:

@@ -121,13 +121,12 @@ def _time_collectives(rows: RowFile, info: DeviceInfo) -> list[str]:
     if (name(collectives.SIZES[-1]), collectives.REPEATS - 1) in rows.done:
         return []
     try:
-        table = collectives.time_all_reduces(info.kind, num_gpus)
+        reduced = collectives.time_all_reduces(info.kind, num_gpus)
     except InputError as error:
         return [f"no all-reduces were timed ({error})"]
-    for row in table.to_dict("records"):
-        timed = {str(column): value for column, value in row.items()}
-        point, repeat = name(timed["bytes"]), timed["repeat"]
-        if (point, repeat) not in rows.done:
+    for timed in reduced:
+        point = name(timed["bytes"])
+        if (point, timed["repeat"]) not in rows.done:
             facts = {"point": point, "group": point, "role": "skip"} | _stack(info)
             rows.append(timed | facts | {"reference_latency": timed["latency"]})
     return []
