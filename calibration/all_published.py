@@ -1,7 +1,7 @@
-"""Calibrate everything that ships on published tables: profiles, typical kernels and engines.
+"""Fit everything that ships to published tables: profiles, typical kernels and engines.
 
-Usage: python calibration/all_published.py [FOLDER]. Writes the tables to FOLDER (default: a
-temporary one) and the profiles to where they ship, by the commands of calibration/README.md.
+Usage: python calibration/all_published.py [FOLDER]. Runs the commands of calibration/README.md.
+Writes the tables to FOLDER (default: a temporary folder), and the profiles into the package.
 """
 
 import itertools

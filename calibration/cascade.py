@@ -1,7 +1,7 @@
-"""Print the evaluation of Cascade redone, beside the paper's own figures.
+"""Print our evaluation of Cascade next to the figures of the paper.
 
 Usage: python calibration/cascade.py [--requests N] [--workers N] [--json | --csv]. Without options
-it prints what is kept in results/cascade/table.txt; it takes two minutes on two cores.
+it prints the text of results/cascade/table.txt. It needs two minutes on two cores.
 """
 
 import sys

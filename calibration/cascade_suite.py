@@ -1,9 +1,9 @@
-"""Cascade's evaluation, redone: 5 MoEs, 7 workloads, fixed draft lengths against the policy [1]_.
+"""Evaluate Cascade again: 5 MoEs, 7 workloads, fixed draft lengths against the policy [1]_.
 
-`cascade_suite` runs it, `suite_claims` sets our figures beside those of the paper, `suite_terms`
-takes the speedups of fixed lengths apart. What the paper does not state is varied: how far tokens
-share experts, output lengths, the very first draft length, how few last tokens the look-up asks
-for, and in which texts. Nothing here was fitted to its results.
+`cascade_suite` runs the evaluation, `suite_claims` compares our figures with those of the paper,
+and `suite_terms` splits the speedups of fixed lengths into terms. The suite varies what the paper
+does not state: how far tokens share experts, output lengths, the first draft length, the smallest
+number of tokens that the look-up matches, and the texts. Nothing here is fitted to its results.
 
 References
 ----------

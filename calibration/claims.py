@@ -1,10 +1,11 @@
 """Run the command behind each number on accuracy in the README and docs, and compare.
 
 Usage: python calibration/claims.py [--serving decode_tpot.csv] [--speed]. `claims.toml` has the
-very words of README.md and docs/accuracy.md, with each number in braces, and how its command prints
-these numbers. A number may differ by its rounding, a speed by the factor stated with it. What
-cannot run here is skipped and said: the table of measured engines is not in the repository, and the
-tables of kernels come with the extra `datasets`. Exits 1 where a number differs, or has no command.
+sentences of README.md and docs/accuracy.md with each number in braces, and patterns that find these
+numbers in the output of a command. A number may differ by its rounding, and a speed by the factor
+stated with it. Commands that cannot run are skipped and listed: the table of measured engines is
+not in the repository, and the tables of kernels need the extra `datasets`. The exit status is 1 if
+a number differs or has no command.
 """
 
 import argparse

@@ -1,14 +1,15 @@
-"""Decode with a real MoE model, plainly and speculatively, and compare with what is predicted.
+"""Decode with a real MoE model, plainly and speculatively, and compare with predictions.
 
 Usage: python calibration/closed_loop.py PROFILE [--device cpu|cuda|xpu|mps] [--weight-dtype DTYPE]
        [--output FOLDER] [--tiny]
 
-PROFILE is the one that specmodel calibrate wrote on the same machine. --weight-dtype may be given
-several times: targets are decoded in each, the drafter in bf16.
+PROFILE is the profile that specmodel calibrate wrote on the same machine. --weight-dtype may be
+repeated: targets are decoded in each dtype, the drafter always in bf16.
 
-Writes every repeat (closed_loop.csv), measured against predicted (closed_loop_summary.csv) and a
-figure, and prints errors and noise floors. The models have random weights: acceptance is scripted
-and routing forced, to the unions of independent and of correlated tokens.
+The script writes every repeat (closed_loop.csv), measured and predicted values
+(closed_loop_summary.csv) and a figure, and prints errors and noise floors. The models have random
+weights: acceptance is scripted, and routing is forced to the unions of independent and of
+correlated tokens.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What `closed_loop.py` decodes: MoE models by dtype of weights, at which points, how often."""
+"""Settings of `closed_loop.py`: MoE models by dtype of weights, points, and numbers of repeats."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
-"""Write published kernel timings of a stack as a table of measurements, or list what there is.
+"""Write published kernel timings of a stack as a table of measurements, or list the tables.
 
 Usage: python calibration/dataset.py [HARDWARE STACK VERSION --output FILE.csv]. Needs the extra
-[datasets]; without arguments, or with --list, it names the tables that the installed package holds.
+[datasets]. Without arguments, or with --list, it lists the tables of the installed package.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""A decoder in torch with random weights, made of `layers`, and speculation with two of them.
+"""Build a decoder with random weights from `layers`, and speculate with two of them.
 
-With the real test of acceptance (greedy: a drafted token must be the target's own choice),
-speculation emits exactly what plain decoding does. With a script, how many are accepted is given,
-so that random weights decode at any acceptance rate at the cost of real ones.
+With the real test of acceptance (greedy: a drafted token must be the choice of the target),
+speculation emits exactly the tokens of plain decoding. With a script, the number of accepted tokens
+is given. Random weights then decode at any acceptance rate, at the cost of real weights.
 """
 
 import math

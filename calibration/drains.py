@@ -1,13 +1,13 @@
-"""Drains beside published ones: offline batches of equal outputs, and rollouts.
+"""Compare simulated drains with published ones: offline batches of equal outputs, and rollouts.
 
 Usage: python calibration/drains.py batches --table FILE
        python calibration/drains.py rollouts [--table FILE]
 
-The first takes a row a batch and draft length: target, gpu, tp, drafter, draft_length, batch,
-context, tokens_per_step, base_tok_s, spec_tok_s and variant, which is empty where CUDA graphs hold
-the steps; outputs have OUTPUT tokens, prompts what the mean context leaves. The second takes
-tables/rollouts.csv. Prints what is simulated beside what was measured; nothing is
-fitted to these rows, of which acceptance and lengths are taken.
+The table of batches has a row for each batch and draft length: target, gpu, tp, drafter,
+draft_length, batch, context, tokens_per_step, base_tok_s, spec_tok_s and variant, which is empty if
+CUDA graphs contain the steps. Outputs have OUTPUT tokens; the mean context determines the length of
+prompts. Rollouts are read from tables/rollouts.csv. The script prints simulated and measured
+values. Acceptance and lengths are those of the rows; nothing else is fitted to them.
 """
 
 import argparse

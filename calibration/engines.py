@@ -1,7 +1,7 @@
-"""Profiles of engines, fitted together with the hosts of published runs; errors by host left out.
+"""Fit profiles of engines together with the hosts of published runs, and judge hosts left out.
 
-From a checkout: ``python calibration/engines.py`` prints errors and writes the profiles that ship;
-``--table FILE`` takes other runs of the same form, and then writes nothing, as with ``--dry-run``.
+From a checkout: ``python calibration/engines.py`` prints errors and writes the shipped profiles.
+``--table FILE`` reads other runs of the same form and writes nothing, like ``--dry-run``.
 """
 
 from __future__ import annotations

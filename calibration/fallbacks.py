@@ -1,8 +1,8 @@
-"""Test which fit serves best where a stack lacks a table, by leaving each table out in turn.
+"""Find the best replacement for a missing table by leaving out each table in turn.
 
-Usage: python calibration/fallbacks.py FOLDER, with the tables that `all_published.py` wrote there,
-which runs this too. Prints the errors of each candidate, writes the rankings that ship, and takes
-fits out of profiles that are worse than what would be taken for them.
+Usage: python calibration/fallbacks.py FOLDER, with the tables of `all_published.py`, which also
+runs this script. It prints the errors of each candidate, writes the shipped rankings, and removes
+fits from profiles whose replacement has a smaller error.
 """
 
 import sys

@@ -1,19 +1,21 @@
-"""Steps of real engines with random weights beside the model, and the host that they tell of.
+"""Compare steps of real engines with random weights with predictions, and fit their host.
 
 Usage: python calibration/gpu_engine.py [FIT.csv [JUDGE.csv ...]] [--engine vllm-0.24]
        [--hardware h200] [--output FILE.toml]
 
 Tables have a row for each point: name (of the engine's configuration), model, method (none, ngram,
-eagle3, mtp or draft_model), draft_length, batch, context and step_ms; draft (a draft model, or the
-name of a configuration FILE.json beside the table), limit (of CUDA graphs, 0 for none), temperature
-and sync (1 where scheduling is synchronous) may be told. Weights are independent and tokens random,
-so that popularity is equal and routing correlation 0; but heads with random weights draft few
-tokens again and again. The host is fitted to all rows of the first table, by default those of
-results/h200_vllm; printed are the errors of each configuration as the engine ships, on the fitted
-host, and on a host fitted without any row of the configuration; what became of the host's seconds;
-and the errors of further tables, which nothing is fitted to, with those of FILE.prompts.csv beside
-them, first tokens of prompts that come alone, and of FILE.beside.csv, what a prompt adds to a step
-of a batch. --output writes the engine on this host.
+eagle3, mtp or draft_model), draft_length, batch, context and step_ms. Optional columns are draft (a
+draft model, or the name of a configuration FILE.json next to the table), limit (of CUDA graphs, 0
+for none), temperature, and sync (1 for synchronous scheduling). Weights are independent and tokens
+are random, so that popularity is equal and routing correlation is 0. Heads with random weights,
+however, draft few tokens again and again.
+
+The host is fitted to all rows of the first table, by default those of results/h200_vllm. The script
+prints the errors of each configuration with the shipped engine, on the fitted host, and on a host
+fitted without any row of the configuration. It also prints the changes of host times, and errors on
+the further tables, which nothing is fitted to. For each of these, it reads FILE.prompts.csv (first
+tokens of prompts that come alone) and FILE.beside.csv (time that a prompt adds to the step of a
+batch) if they exist. --output writes the engine on this host.
 """
 
 import argparse

@@ -1,21 +1,22 @@
-"""Time decode steps of a vLLM with random weights on this GPU: the table that gpu_engine.py judges.
+"""Time decode steps of a vLLM with random weights on this GPU, for gpu_engine.py.
 
 Usage: python calibration/gpu_steps.py PLAN.json OUT.csv [--configs FOLDER] [--seconds 540]
 
-Needs vLLM (0.24 was run) and a GPU; neither weights nor a network. PLAN.json is a list of engines:
-name, model (a folder with a config.json, below FOLDER perhaps), batches and, where it drafts,
-method (ngram, eagle3, mtp or draft_model), draft_length and draft (a folder); further contexts
-(default 256), tokens_per_step (accepted by vLLM's synthetic rejection), temperature (default 1),
-limit (of CUDA graphs; 0 runs eagerly), more (pairs of batch and context), arguments of EngineArgs
-and environment (variables). Each engine runs in a process of its own, which is ended after its
-time; a row is written as soon as it is measured. Drafts of n-gram are drawn at random, so that
-random weights reject them. A step is the median time between outputs once every request decodes.
+Needs vLLM (0.24 was run) and a GPU, but neither weights nor a network. PLAN.json is a list of
+engines: name, model (a folder with a config.json, possibly below FOLDER) and batches. If the engine
+drafts, it has method (ngram, eagle3, mtp or draft_model), draft_length and draft (a folder).
+Optional are contexts (default 256), tokens_per_step (accepted by vLLM's synthetic rejection),
+temperature (default 1), limit (of CUDA graphs; 0 runs eagerly), more (pairs of batch and context),
+arguments of EngineArgs and environment (variables). Each engine runs in its own process, which is
+ended after its time. A row is written as soon as it is measured. Drafts of n-gram are random, so
+that random weights reject them. A step is the median time between outputs while all requests
+decode.
 
-Where a plan names prompts (lengths), OUT.prompts.csv tells how long each takes alone to its first
-token; where it names beside (pairs of batch and prompt), OUT.beside.csv tells how much longer a
-step is that takes such a prompt beside a batch that decodes; where it names loads (rate, requests,
-prompt, output, seed), OUT.requests.csv has a row for each request of Poisson arrivals, as
-load_judge.py reads it: at rate 0 all come at once, and with sigma outputs are log-normal.
+If a plan has prompts (lengths), OUT.prompts.csv has the time of each prompt alone to its first
+token. If it has beside (pairs of batch and prompt), OUT.beside.csv has the time that such a prompt
+adds to the step of a batch that decodes. If it has loads (rate, requests, prompt, output, seed),
+OUT.requests.csv has a row for each request of Poisson arrivals, in the form that load_judge.py
+reads. At rate 0 all requests come at once, and with sigma outputs are log-normal.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""The table of grounds: how far off published hosts are that were left out, by cell.
+"""Write the table of grounds: errors of published hosts that were left out, by cell.
 
-Usage: python calibration/grounds.py TABLE ... [--write]. Tables are as `interval_judge.py` takes
-them. The spread of a cell is that at which the interval score of its rows is least; a host weighs
-alike in each cell that it has rows of. Each host is judged by the table of the others. Prints the
-table, errors and intervals of left-out hosts by cell, and how gains and losses were called; --write
-puts it into ``specmodel/core/prediction/grounds.csv``.
+Usage: python calibration/grounds.py TABLE ... [--write]. Tables have the form that
+`interval_judge.py` reads. The spread of a cell minimises the interval score of its rows. In each
+cell, all hosts with rows have the same weight. Each host is judged with a table fitted to the
+others. The script prints the table, errors and intervals of left-out hosts by cell, and how gains
+and losses were called. --write writes ``specmodel/core/prediction/grounds.csv``.
 """
 
 import sys

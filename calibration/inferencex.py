@@ -1,13 +1,14 @@
-"""Gains of MTP beside those of InferenceX's pages, whose prompts are random tokens.
+"""Compare predicted gains of MTP with InferenceX's pages, whose prompts are random tokens.
 
 Usage: python calibration/inferencex.py [FILE]
 
-FILE, `calibration/tables/inferencex.csv` by default, has a row a page and concurrency: page,
-target, hardware (8xh200), engine, draft_length, isl, osl, concurrency, tpot_off_ms, tpot_mtp_ms and
-is_extrapolated, which tells where the plain curve is continued; where known, those of OPTIONS.
-Nobody published how many drafts are accepted there. Gains are told with acceptance as published, on
-mixed use, on each page with its own shift of the logit of acceptance, and with the shift fitted to
-all other pages, which is how `task="random"` would meet a new page; intervals are of the last.
+FILE, by default `calibration/tables/inferencex.csv`, has a row for each page and concurrency: page,
+target, hardware (8xh200), engine, draft_length, isl, osl, concurrency, tpot_off_ms, tpot_mtp_ms,
+and is_extrapolated, which is true where the plain curve is extended. Columns of OPTIONS are
+present if known. The acceptance of these runs is not published. Gains are therefore predicted in
+four ways: with published acceptance, on mixed use, with a shift of the logit of acceptance fitted
+to each page, and with the shift fitted to all other pages. The last is the accuracy of
+`task="random"` on a new page; intervals are those of the last.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""How often intervals of speedups hold, and words on gains, for published hosts that were left out.
+"""Judge intervals of speedups and words on gains with published hosts that were left out.
 
 Usage: python calibration/interval_judge.py TABLE ... [--without-own]. Tables have pairs with and
-without speculation, as `specmodel fit check --serving` takes them. Finds the law of what differs
-between hosts (HOST_SHARE, RECURRENT_SPREAD, UNSEEN_CHANCE and UNSEEN_COST of
-specmodel/core/prediction/intervals.py) from all hosts, and for each host from the others; prints
-the constants to ship, then, each host by the law of the others, errors and intervals by table,
-class and host, and how gains and losses were called. Engines are those that ship, of which some
-hosts have a part; with --without-own, hosts of `tables/engine_pairs.csv` have engines fitted
-without them, which takes minutes.
+without speculation, in the form that `specmodel fit check --serving` reads. The script fits the law
+of differences between hosts (HOST_SHARE, RECURRENT_SPREAD, UNSEEN_CHANCE and UNSEEN_COST of
+specmodel/core/prediction/intervals.py) to all hosts, and for each host to the others. It prints the
+constants to ship, and then errors and intervals by table, class and host, each host with the law of
+the others, and how gains and losses were called. Engines are the shipped ones, to which some of the
+hosts contributed. With --without-own, hosts of `tables/engine_pairs.csv` have engines fitted
+without them, which needs minutes.
 """
 
 import sys

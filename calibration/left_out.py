@@ -1,9 +1,9 @@
-"""Leave each development model out of every choice that was made on decode times, and judge it.
+"""Leave each development model out of every choice that used decode times, and judge it.
 
-Usage: python calibration/left_out.py FILE. FILE is a table of measured engines, as `specmodel
-fit check --serving` takes it. Each choice has alternatives; for each model left out, each choice is
-made anew by the least mean error over the other models, the spread of a deployment is fitted to
-these, and the left-out model is predicted by both. Prints what would have been chosen, and errors.
+Usage: python calibration/left_out.py FILE. FILE is a table of measured engines in the form that
+`specmodel fit check --serving` reads. Each choice has alternatives. For each model, each choice is
+made again with the smallest mean error over the other models, and the spread of a deployment is
+fitted to them. The left-out model is then predicted. The script prints the choices and errors.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Fit links and all-reduces to published tables, and write them into the profiles.
 
-Usage: python calibration/links.py. Prints how far off all-reduces are that were left out of the
-fits; `all_published.py` begins with the same.
+Usage: python calibration/links.py. Prints errors of all-reduces that were left out of the fits.
+`all_published.py` runs this script first.
 """
 
 import re

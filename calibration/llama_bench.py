@@ -1,10 +1,10 @@
 """Fit the kernels of llama.cpp by back end to published runs of llama-bench.
 
-Usage: python calibration/llama_bench.py [--left-out] [--write] [BACKEND ...]. Takes
-tables/llama_bench.csv and tables/machines_llama.csv; prints how far decoding without speculation,
-and passes of more tokens, are off; with --left-out, on machines left out in turn, whose spread is
-then the one that --write puts beside the fits of all rows into
-specmodel/core/machines/data/llama_cpp.toml, whose limits stay.
+Usage: python calibration/llama_bench.py [--left-out] [--write] [BACKEND ...]. Reads
+tables/llama_bench.csv and tables/machines_llama.csv. The script prints errors of decoding without
+speculation and of passes with more tokens. With --left-out, errors are those of machines that are
+left out in turn. --write writes the fits of all rows, with the spread of left-out machines, into
+specmodel/core/machines/data/llama_cpp.toml; its limits do not change.
 """
 
 import re

@@ -1,9 +1,9 @@
-"""Judge predictions of llama.cpp by published runs that no number was fitted to.
+"""Judge predictions of llama.cpp with published runs that no number was fitted to.
 
-Usage: python calibration/llama_judge.py [-v]. Takes tables/llama_speculative.csv (one slot, short
+Usage: python calibration/llama_judge.py [-v]. Reads tables/llama_speculative.csv (one slot, short
 contexts), llama_speculative_wide.csv (several slots, long contexts) and llama_host_experts.csv
-(plain rates with experts on the host); prints how often the sign of the gain is right, and median
-errors. Acceptance is each run's own.
+(plain rates with experts on the host). The script prints how often the sign of the gain is right,
+and median errors. The acceptance is that of each run.
 """
 
 import sys

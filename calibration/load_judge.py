@@ -1,13 +1,13 @@
-"""A real vLLM under Poisson load on a CPU, as recorded, beside what the simulator of serving says.
+"""Compare recorded runs of a real vLLM under Poisson load with the simulator of serving.
 
     python calibration/load_judge.py FOLDER [--ttft-target S] [--tpot-target S]
 
-FOLDER (results/vllm_cpu_load, results/h200_vllm) has requests.csv, a row a request, of loads told
-apart by draft length, rate, seed and repeat; load.json, what was served, asked for and limited; and
-perhaps served.K.csv, closed loops of the same server, and an engine fitted to those alone. Prints
-how far each kind of prediction is off and writes judged.csv, a row a run; with targets, the rate
-with 90 % of requests within them, measured and predicted. Nothing is fitted to these runs, and
-acceptance is that of the closed loops.
+FOLDER (results/vllm_cpu_load, results/h200_vllm) has requests.csv with a row for each request; its
+loads differ in draft length, rate, seed and repeat. load.json describes what was served, the
+requests and the limits. Optional are served.K.csv, closed loops of the same server, and an engine
+fitted only to them. The script prints errors of each kind of prediction and writes judged.csv with
+a row for each run. With targets, it prints the measured and the predicted rate at which 90 % of
+requests meet them. Nothing is fitted to these runs, and acceptance is that of the closed loops.
 """
 
 import argparse

@@ -1,6 +1,7 @@
-"""Fit of an engine's overheads to measured speedups or times, and errors on what is left out.
+"""Fit the overheads of an engine to measured speedups or times, and judge rows left out.
 
-`specmodel fit engine` moves a shipped profile to a user's runs; this makes one of published tables.
+`specmodel fit engine` updates a shipped profile with a user's runs. This script makes a profile
+from published tables.
 """
 
 import sys

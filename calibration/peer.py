@@ -1,14 +1,15 @@
-"""AIConfigurator 0.12.0 on published decode times of whole engines, beside this package.
+"""Predict published decode times of whole engines with AIConfigurator 0.12.0.
 
-Run it with the Python of an environment of its own, which needs ``aiconfigurator==0.12.0`` only:
+Run the script with the Python of a separate environment, which needs only
+``aiconfigurator==0.12.0``:
 
     python -m venv .peer && .peer/bin/pip install aiconfigurator==0.12.0
     .peer/bin/python calibration/peer.py decode_tpot.csv peer.csv
 
-The peer is given the layout and the dtypes that ran, the prompts and outputs as long as they were
-on average, and its own tables of the engine (the newest version it has, as it chooses by itself).
-Rows are drawn with a fixed seed until as many as asked for were answered; what it cannot do is
-counted. `specmodel fit check --serving` judges this package on rows of the same numbers.
+The peer receives the layout and the dtypes of each run, mean lengths of prompts and outputs, and
+its own tables of the engine (the newest version it has, as it chooses by default). Rows are drawn
+with a fixed seed until the requested number has answers; rows that it cannot predict are counted.
+`specmodel fit check --serving` judges this package on rows with the same numbers.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Fit the acceptance processes that ship to measured ones.
+"""Fit the shipped acceptance processes to measured ones.
 
 Usage: python calibration/presets.py [NAME ...]. Reads acceptance.csv of calibration/tables
-and writes specmodel/simulate/traces/presets/*.toml; the same numbers every time.
+and writes specmodel/simulate/traces/presets/*.toml. The numbers are the same every time.
 
 Look-ups are copy runs (`copy_runs`). For heads, three parameters (shares of requests and regimes,
-length of regimes) are searched for the autocorrelation and the spread over requests; for each trial
+length of regimes) are fitted to the autocorrelation and the spread over requests. For each trial,
 the survival is solved so that walks of all seven draft lengths emit the measured tokens per step.
 """
 

@@ -1,10 +1,10 @@
-"""How well an engine fitted to a third of the loads predicts the others, and what a schedule gains.
+"""Judge an engine that was fitted to a third of the loads on the others, and a schedule.
 
     python calibration/real_judge.py FOLDER ...
 
 A FOLDER (results/vllm_cpu_*) has served.K.csv, the closed loops of a real server at each draft
-length K; target/config.json; drafter/config.json if the target brings none; and cpu.toml. Where it
-was served by a schedule as well, it has schedule.json and served.schedule.csv.
+length K; target/config.json; drafter/config.json unless the target contains the drafter; and
+cpu.toml. If the server also ran with a schedule, there are schedule.json and served.schedule.csv.
 """
 
 import argparse

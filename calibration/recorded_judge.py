@@ -1,9 +1,10 @@
-"""How well copy runs rank policies: fitted on half of the recordings, judged on the other half.
+"""Judge how copy runs rank policies: fitted to half of the recordings, judged on the other.
 
-Usage: python calibration/recorded_judge.py FOLDER ... (those of `recordings`; three minutes). The
-rank correlation of the speedups of 13 policies, on the drawn requests of the fitted process and on
-the half that no fit saw, is set beside that of the two halves themselves: no process of a half can
-be expected to do better. Deployments, policies and the list of files were settled before any fit.
+Usage: python calibration/recorded_judge.py FOLDER ... (folders as in `recordings.py`; three
+minutes). The script prints the rank correlation of the speedups of 13 policies between requests of
+the fitted process and the half that no fit used. For comparison, it prints the rank correlation
+between the two halves: no process of one half can be expected to exceed it. Deployments, policies
+and the list of files were chosen before any fit.
 """
 
 import sys

@@ -1,12 +1,12 @@
-"""Recordings of one's own: exact look-ups in texts that are on most machines.
+"""Record exact look-ups in texts that are on most machines.
 
-Usage: python calibration/recordings.py FOLDER ... [--collect | --write]. The texts are
-files of Python's standard library, each written out again with one of its names changed, and texts
-of licences, each continued after its first fifth. tables/recorded_files.csv lists them by the
-SHA-256 of what they hold: files in the folders that are not in the list are passed over, and a file
-of the list that is missing is named. --collect writes that list, --write the traces that a notebook
-reads; `recorded_judge.py` ranks policies on them. No model takes part: what greedy decoding would
-write is given.
+Usage: python calibration/recordings.py FOLDER ... [--collect | --write]. The texts are files of
+Python's standard library, each written out again with one of its names changed, and texts of
+licences, each continued after its first fifth. tables/recorded_files.csv lists them by the SHA-256
+of their content. Files in the folders that are not in the list are skipped, and missing files of
+the list are named. --collect writes the list. --write writes the traces that a notebook reads;
+`recorded_judge.py` ranks policies on them. No model is needed, since the result of greedy decoding
+is given.
 """
 
 import csv

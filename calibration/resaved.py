@@ -1,8 +1,8 @@
-"""Say which configurations are read to another shape once transformers has saved them again.
+"""List configurations that are read to another shape after transformers has saved them again.
 
 Usage: python calibration/resaved.py PATH... Each path is a ``config.json`` or a folder of them;
-transformers must be installed. One line each: equal, refused (as it is), unknown to transformers
-or not accepted by it, or what differs.
+transformers must be installed. Each configuration has one line: equal, refused (also before),
+unknown to transformers, not accepted by it, or the differences.
 """
 
 import collections

@@ -1,11 +1,12 @@
-"""Fit layers of sparse attention of every GPU and engine published, and write what ships.
+"""Fit layers of sparse attention for all published GPUs and engines, and write the fits.
 
-These layers were published whole: sparse attention over latents (DSA), block-sparse attention to
-grouped heads (MSA), and compressed attention (HCA with CSA) with its residual streams (mHC).
+These layers were published as wholes: sparse attention over latents (DSA), block-sparse attention
+to grouped heads (MSA), and compressed attention (HCA with CSA) with its residual streams (mHC).
 
-Usage: python calibration/sparse_attention.py [dsa] [msa] [hca] [mhc], all if none is named. Adds
-fits to the stacks that profiles have, after `all_published.py` or within it, and typical ones, and
-says what stands in where an engine has none; prints the errors on shapes that were not fitted.
+Usage: python calibration/sparse_attention.py [dsa] [msa] [hca] [mhc]; by default all of them. The
+script runs after `all_published.py` or as a part of it. It adds fits to the stacks of the profiles,
+and typical fits. It prints the errors on shapes that were not fitted, and the replacement for each
+engine without a fit.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Typical kernels: geometric means of what was fitted, and their errors on a device left out."""
+"""Write typical kernels: geometric means of fits, with errors on devices that were left out."""
 
 import math
 from collections.abc import Sequence

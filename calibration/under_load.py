@@ -1,13 +1,13 @@
-"""The simulator of serving beside its program, and beside published loads.
+"""Compare the simulator of serving with its step program and with published loads.
 
-Usage: python calibration/under_load.py WHAT [FILE], WHAT being one of
+Usage: python calibration/under_load.py WHAT [FILE]. WHAT is one of
 
-    table         step times as tabulated beside the program's, of logged mixed steps
-    speed         request-steps a second with 64 slots, with numba and without, and memory
+    table         tabulated step times and those of the program, for logged mixed steps
+    speed         request-steps per second with 64 slots, with and without numba, and memory
     open          published open loads (results/open_loads.csv): TPOT and TTFT, nothing fitted
     pairs         published throughput with and without drafts (results/closed_loads.csv)
-    closed FILE   a table of measured engines, as `specmodel fit check --serving` takes it, each row
-                  as a closed loop of its users
+    closed FILE   a table of measured engines in the form that `specmodel fit check --serving`
+                  reads, where each row is a closed loop of its users
 """
 
 import argparse

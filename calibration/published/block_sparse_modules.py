@@ -1,9 +1,9 @@
-"""Whole layers of block-sparse attention: published timings of them, and the roofline fitted.
+"""Read published timings of whole layers of block-sparse attention, and fit the roofline.
 
-A row is the time of one layer of MiniMax-M3 as an engine decodes, with the heads that one GPU has
-under tensor parallelism. `BlockSparseAttention` of that shape counts its work. Its kernels share
-parameters as those of sparse attention do (`sparse_modules`); the arithmetic on each block of
-entries takes a time of its own, which caches of 8 bits show.
+A row is the time of one layer of MiniMax-M3 in decoding, with the heads of one GPU under tensor
+parallelism. `BlockSparseAttention` of that shape counts its work. Its kernels share parameters like
+those of sparse attention (`sparse_modules`). The arithmetic on each block of entries has a separate
+time, which caches of 8 bits show.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,10 @@
-"""Layers of DeepSeek-V4 as published: compressed attention, and residual streams beside it.
+"""Read published layers of DeepSeek-V4: compressed attention and its residual streams.
 
-A row of attention is the time of all between two mixings of streams, with one token a sequence; a
-row of streams is the time of what stands before both blocks of a layer, or after both. The records
-that a model is made of count the work of each, so that measurements and predictions are of the same
-work. Both kinds of attention, HCA and CSA, are fitted together: they run the same kernels except
-for the indexer.
+A row of attention is the time between two mixings of streams, with one token per sequence. A row of
+streams is the time of all kernels before both blocks of a layer, or after both. The records of a
+model count the work of each row, so that measurements and predictions describe the same work. Both
+kinds of attention, HCA and CSA, are fitted together: except for the indexer, they run the same
+kernels.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Published timings of experts as measurements: which rows are fitted, judged and skipped."""
+"""Make tables of measurements from published timings of experts, with the role of each row."""
 
 import numpy as np
 import pandas as pd

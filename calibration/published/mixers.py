@@ -1,7 +1,7 @@
-"""Published timings of latent attention, recurrences and prompts as tables of measurements.
+"""Make tables of measurements from timings of latent attention, recurrences and prompts.
 
-Prompts of one batch have one length and no context. Engines run several kernels for them; a table
-that mixes these is fitted on the one that most shapes have, and the others are fallbacks.
+Prompts of one batch have the same length and no context. Engines run several kernels for them. A
+table that mixes kernels is fitted to the kernel of most shapes, and the others are fallbacks.
 """
 
 import itertools

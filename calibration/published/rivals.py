@@ -1,9 +1,9 @@
-"""Published tables that timed something slower than what an engine would run.
+"""Find published tables whose kernels are slower than those that an engine would run.
 
-Engines call the same libraries, and take the fastest kernel of a GPU. On one GPU, their tables of a
-dtype mostly agree within 40 %. A table that takes half as long again as another engine's, or thirty
-times as long, timed a variant that nobody serves with, or the host that launched it. This is seen
-by comparing measurements with each other only.
+Engines call the same libraries and use the fastest kernel of a GPU. On one GPU, their tables of a
+dtype mostly agree within 40 %. If a table needs 1.5 times as long as that of another engine, or
+even thirty times, it timed a variant that nobody serves with, or the host that launched it. This
+module compares measurements only with each other.
 """
 
 from collections.abc import Mapping

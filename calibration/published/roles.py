@@ -1,4 +1,4 @@
-"""Which published timings are fitted, judged or skipped: rules that all kinds of kernels share."""
+"""Rules for the roles of published timings (fitted, judged or skipped) that all kinds share."""
 
 from collections.abc import Collection
 

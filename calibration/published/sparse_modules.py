@@ -1,11 +1,11 @@
-"""Whole layers of sparse attention: published timings of them, and the roofline fitted to these.
+"""Read published timings of whole layers of sparse attention, and fit the roofline.
 
-A row is the time of one layer as an engine decodes: all that stands between two residual additions.
-`SparseAttention` of the shape that was timed counts its work, so that measurements and predictions
-are of the same work. Its kernels share one set of parameters for each dtype of the KV cache, except
-for what the indexer reads and chooses: whole layers do not tell how efficient each kernel is. With
-one token a sequence nothing shows how fast the indexer computes, which decides the time of
-verification; its kernel was timed alone on many tokens.
+A row is the time of one layer in decoding, between two residual additions. `SparseAttention` of the
+same shape counts its work, so that measurements and predictions describe the same work. Whole
+layers do not show how efficient each kernel is. The kernels therefore share one set of parameters
+for each dtype of the KV cache, except for reading and choosing in the indexer. With one token per
+sequence, no row shows how fast the indexer computes, which determines the time of verification. Its
+kernel was timed alone on many tokens.
 """
 
 from collections.abc import Iterator

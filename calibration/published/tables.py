@@ -1,7 +1,7 @@
-"""Published kernel timings as tables of measurements: which rows are fitted, judged and skipped.
+"""Make tables of measurements from published kernel timings, with the role of each row.
 
-Engines choose a kernel for each size by timing several. Where that went wrong, a point took up to
-five times as long as its neighbours, and nothing about its shape says so. Such fallback kernels are
+Engines choose a kernel for each size by timing several. If this choice failed, a point is up to
+five times as long as its neighbours, although its shape is not special. Such fallback kernels are
 found by comparing measurements with each other, never with the model.
 """
 
