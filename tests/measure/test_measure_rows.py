@@ -328,7 +328,7 @@ def test_of_one_model_its_layers_are_timed_and_matrices_of_all_sizes(calibrate, 
 
 @cases(
     "words told",
-    ("--weight-dtype nvfp4", "got 'nvfp4'; expected one that can be timed here (torch has it on"),
+    ("--weight-dtype nvfp4", "got 'nvfp4'; expected one that can be timed here (torch has kernels"),
     ("--weight-dtype fp9", "--weight-dtype: got 'fp9'; expected one of fp32, bf16"),
     ("nosuch", "target: got 'nosuch'; expected a known name such as"),
     ("--again attentoin", "'attention'"),

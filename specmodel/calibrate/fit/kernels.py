@@ -215,8 +215,8 @@ def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
         note = "one shape was fitted: errors and intervals do not apply to other shapes"
         result = replace(result, warnings=(*result.warnings, note))
     judged = timed_work.judge(kind, judged_rows(rows), hardware, parameters)
-    told = rows[rows["role"].isin(["fit", "spread"])]
-    shape_spread, row_spread = _spreads(problem, told, float(parameters.sharpness))
+    known = rows[rows["role"].isin(["fit", "spread"])]
+    shape_spread, row_spread = _spreads(problem, known, float(parameters.sharpness))
     record = {
         **{name: rounded(value) for name, value in result.parameters.items()},
         **{n: rounded(value) for n in _ALWAYS if (value := float(getattr(parameters, n)))},
@@ -287,7 +287,7 @@ def _bounds(kind: str, rows: pd.DataFrame, hardware: HardwareProfile, computed: 
     return bounds
 
 
-def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[float, float]:
+def _spreads(problem: _Problem, known: pd.DataFrame, sharpness: float) -> tuple[float, float]:
     """Return the common spread of a series and the spread of its points, on unseen shapes [-].
 
     Errors of fitted points are too small, and errors of points with one shape are alike. Whole
@@ -296,21 +296,21 @@ def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[f
     most heads computes for as long as it streams.
     """
     needed = KIND_FITS[problem.kind].needed
-    is_needed = told[needed] == told[needed].max() if needed else np.zeros(len(told), bool)
+    is_needed = known[needed] == known[needed].max() if needed else np.zeros(len(known), bool)
     if is_needed.all():
         is_needed = ~is_needed
-    told, kept_always = told[~is_needed], told[is_needed]
-    shapes = np.sort(told["shape"].unique())
-    part = told["shape"].map({shape: i % _FOLDS for i, shape in enumerate(shapes)}).to_numpy()
-    missed, is_fitted = np.empty(len(told)), (told["role"] == "fit").to_numpy()
+    known, kept_always = known[~is_needed], known[is_needed]
+    shapes = np.sort(known["shape"].unique())
+    part = known["shape"].map({shape: i % _FOLDS for i, shape in enumerate(shapes)}).to_numpy()
+    missed, is_fitted = np.empty(len(known)), (known["role"] == "fit").to_numpy()
     for fold in np.unique(part):
-        left = told[part == fold]
-        kept = pd.concat([kept_always, told[(part != fold) & is_fitted]])
-        kept = kept if len(kept) > len(problem.bounds) else told[is_fitted]
+        left = known[part == fold]
+        kept = pd.concat([kept_always, known[(part != fold) & is_fitted]])
+        kept = kept if len(kept) > len(problem.bounds) else known[is_fitted]
         _, parameters = problem.solve(kept, (sharpness,))
         predicted = timed_work.predicted_time(problem.kind, left, problem.hardware, parameters)
         missed[part == fold] = np.log(left["latency"] / predicted)
-    return normal_spreads(pd.Series(missed), pd.Series(_series(told)))
+    return normal_spreads(pd.Series(missed), pd.Series(_series(known)))
 
 
 def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:

@@ -65,7 +65,7 @@ class Stack(Struct, frozen=True, kw_only=True):
         if "stack" not in row:
             return ""
         if _numbers(self.version) < _numbers(row["since"]):
-            return f"{self.name} has it since {row['since']}, here is {self.version}"
+            return f"{self.name} has it since {row['since']}; {self.version} is installed"
         try:
             if self.is_imported:
                 resolve_name(row["operator"])
