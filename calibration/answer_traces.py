@@ -41,7 +41,7 @@ MOST_PROPOSAL = 20
 
 Encode = Callable[[str], list[int]]
 Turns = Sequence[tuple[str, str]]
-"""A conversation: what is asked, and the answer."""
+"""A conversation: the prompt, and the answer."""
 Requests = tuple[list[list[int]], list[list[int]]]
 """Token ids of prompts and of answers [-]."""
 
@@ -150,7 +150,7 @@ def _encoder() -> Encode:
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--write", "is_written", is_flag=True, help="Write results/answers.")
 def main(folder: Path, is_written: bool) -> None:
-    """Look answers up that are published, and tell or keep what the look-ups find."""
+    """Look up published answers, and print or keep what the look-ups find."""
     encode = _encoder()
     for name, source in sources().items():
         clone = folder / source["repository"].rsplit("/", 1)[-1]

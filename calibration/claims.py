@@ -56,7 +56,7 @@ class Claim(Struct, frozen=True, kw_only=True):
 
 
 class Command(Struct, frozen=True, kw_only=True):
-    """A command, what it needs, and the claims that it backs."""
+    """A command, its requirements, and the claims that it supports."""
 
     run: str
     claims: tuple[Claim, ...]
@@ -152,7 +152,7 @@ def agrees(said: str, measured: str, factor: float = 0.0) -> bool:
 
 
 def compare(command: Command, printed: str) -> Iterator[tuple[bool, str]]:
-    """Yield whether each number of a command's claims holds, and a line that says so."""
+    """Yield whether each number of a command's claims is right, and a line that reports it."""
     for claim in command.claims:
         measured = claim.measured(printed)
         if len(measured) != len(claim.said):

@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 NODES = 24, 12
 """Nodes of the quadrature over how often runs start, and over the share of short ones [-]."""
 MOST_CONCENTRATED = 500.0
-"""Concentration from which requests are taken as alike, as the quadrature overflows [-]."""
+"""Above this concentration, requests are treated as equal, because the quadrature overflows [-]."""
 STARTS = (3.0, 30.0)
 """Concentrations of the beta law that the search begins with [-]."""
 WEIGHTS = {"tokens": 100.0, "other": 20.0}

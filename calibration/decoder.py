@@ -370,10 +370,10 @@ class Speculator:
         return torch.cat(drafted, dim=1)
 
     def step(self, state: State, script: Tensor | None = None) -> None:
-        """Draft, verify and reject once, and move sequences on by what they emit.
+        """Draft, verify and reject once, and advance sequences by the emitted tokens.
 
-        `script` says how many tokens each sequence accepts, shape (batch,); if None the real test
-        does.
+        `script` has the number of accepted tokens of each sequence, shape (batch,). Without it, the
+        real test of acceptance is used.
         """
         drafted = self.propose(state)
         chosen = self.verify(torch.cat([state.tokens[:, 1:], drafted], dim=1), state.positions)
@@ -391,6 +391,6 @@ class Speculator:
 
 
 def speculate(step: Speculator, state: State, scripts: Sequence[Tensor | None]) -> None:
-    """Decode by one step for each script, as `Speculator.step` takes them, moving sequences on."""
+    """Decode with one step of `Speculator.step` for each script, and advance sequences."""
     for script in scripts:
         step.step(state, script)

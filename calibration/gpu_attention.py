@@ -36,7 +36,7 @@ POINTS = (
 QUERIES = (1, 2, 3, 4, 6, 8, 16)
 FIELDS = ("num_heads", "num_kv_heads", "head_dim", "batch", "query_tokens", "context", "plan", "us")
 MOST_BYTES, L2_BYTES = 20e9, 2e8
-"""Largest cache, and what is left of none in the L2 cache."""
+"""Largest cache, and size above which the L2 cache keeps nothing between two calls."""
 
 
 def main() -> None:

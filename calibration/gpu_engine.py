@@ -48,13 +48,14 @@ RANDOM_HOST = "h200-random"
 RANDOM: dict[str, Any] = {"routing_correlation": 0.0, "popularity_exponent": 0.0}
 """Routing of random weights over random tokens [-]."""
 REPEATING = 0.4
-"""Routing correlation of a head's drafts with random weights: the best of 0, 0.2, ..., 1 for three
-drafts of Qwen3-30B at temperature 1, of `STEPS`. Four requests with seven drafts each, at 12.4 ms,
-take less than with seven random ones, 18.7 ms, though these have no passes of a drafter [-]."""
+"""Routing correlation of the drafts of a head with random weights: the best of 0, 0.2, ..., 1 for
+three drafts of Qwen3-30B at temperature 1, of `STEPS`. Four requests with seven drafts each need
+12.4 ms, less than with seven random drafts (18.7 ms), although those need no passes of a drafter
+[-]."""
 
 
 def read_steps(path: Path, hardware: str = "h200") -> list[Served]:
-    """Return the points of a table as runs, each of a step; drafters are files beside it."""
+    """Return the points of a table as runs of one step; the folder has files of drafters."""
     rows = pd.read_csv(path, comment="#").to_dict("records")
     return [_run(row, hardware, path.parent) for row in rows]
 
@@ -92,7 +93,7 @@ def _run(row: Mapping[Any, Any], hardware: str, folder: Path) -> Served:
 
 
 def _drafter(row: Mapping[Any, Any], folder: Path) -> str:
-    """Return the drafter of a point: a name, or a file or the name of its own head or model."""
+    """Return the drafter of a point: a name, a file, or the name of its own head or model."""
     own = row.get("draft")
     if own is None or pd.isna(own):
         return str(row["method"])
@@ -164,7 +165,7 @@ def judged(rows: Sequence[Served], engines: Mapping[str, EngineProfile]) -> pd.D
 
 
 def first_tokens(path: Path, hardware: str, engine: EngineProfile) -> pd.DataFrame:
-    """Return how long prompts took to their first token, alone, beside their passes [ms]."""
+    """Return measured times to the first token of prompts alone, and their passes [ms]."""
     found = []
     for row in pd.read_csv(path).to_dict("records"):
         deployment = _plain(row, hardware, engine)
@@ -175,7 +176,7 @@ def first_tokens(path: Path, hardware: str, engine: EngineProfile) -> pd.DataFra
 
 
 def added(path: Path, hardware: str, engine: EngineProfile) -> pd.DataFrame:
-    """Return what prompts added to steps of plain batches, beside what is predicted [ms]."""
+    """Return measured and predicted times that prompts add to steps of plain batches [ms]."""
     found = []
     for row in pd.read_csv(path).query("method == 'none'").to_dict("records"):
         deployment = _plain(row, hardware, engine)

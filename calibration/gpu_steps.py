@@ -50,10 +50,10 @@ REQUEST_FIELDS = (
 STEPS, WARM, FEWEST = 40, 6, 8
 """Steps timed, steps before them, and the fewest that count."""
 MOST_SECONDS = 170.0
-"""What an engine may take, its compilation included [s]."""
+"""Longest time of an engine, including its compilation [s]."""
 PROMPT_REPEATS = 5
 BESIDE_CONTEXT, BESIDE_REPEATS, BESIDE_STEPS = 512, 12, 6
-"""Context of those that decode, prompts taken beside them, and steps from one to the next."""
+"""Context of requests that decode, prompts that they carry, and the steps between two prompts."""
 SPREAD, MOST_OUTPUT = 0.3, 7000
 """By how much prompts and outputs under load differ from their mean [-], and the longest output."""
 
@@ -223,7 +223,7 @@ def _steps(
 
 
 def _first_token(started: Any, tokens: int, vocabulary: int) -> float:
-    """Return how long a prompt takes to its first token on an engine that does nothing else [s]."""
+    """Return the time of a prompt to its first token on an idle engine [s]."""
     from vllm import SamplingParams
 
     prompt, begun = _prompt(tokens, vocabulary), time.perf_counter()

@@ -26,9 +26,10 @@ from specmodel.core.drafters.measured_heads import PublishedHead, published_head
 from specmodel.core.drafters.tasks import MIXTURE, task_shifts
 
 OPTIONS = ("weight_dtype", "kv_dtype", "tensor_parallel", "data_parallel", "expert_parallel")
-"""Columns that are taken where they are known; tensor_parallel is all GPUs else."""
+"""Columns that are read if they are known. By default, tensor_parallel is the number of all
+GPUs."""
 SHARE = 0.9
-"""Mean length of prompts and outputs, which are drawn from 0.8 to 1 of what is named [-]."""
+"""Mean length of prompts and outputs, which are drawn from 0.8 to 1 of the nominal length [-]."""
 TABLE = Path(__file__).parent / "tables" / "inferencex.csv"
 
 

@@ -45,7 +45,7 @@ def _power_law(table: pd.DataFrame) -> pd.Series:
 
 
 def held_of(judged: pd.DataFrame, stack: FittedStack) -> dict[str, float]:
-    """Return what share of the points of each kind, mostly in bf16, intervals hold [%]."""
+    """Return the share of points of each kind, mostly in bf16, that are inside intervals [%]."""
     missed, found = (judged["latency"] / judged["predicted"]).map(np.log).abs(), {}
     for kind in MAIN_KINDS:
         own = (judged["component"] == kind) & (judged["dtype"] == fitted_dtype(kind))

@@ -60,10 +60,10 @@ def main(path: str, rows: str | None = None) -> None:
 
 
 def contradicted(rows: Sequence[Served], most: float = MOST) -> dict[str, float]:
-    """Return by row how many times as long runs take as on a GPU that reads no faster [-].
+    """Return by row the ratio of a time to that on a GPU that reads no faster [-].
 
-    These are all rows of a deployment and lengths of which one takes more than `most` times as
-    long as the same run, by the same engine and layout, on the other GPU.
+    The rows are those of a deployment and lengths of which one needs more than `most` times as long
+    as the same run, with the same engine and layout, on the other GPU.
     """
     runs = pd.DataFrame([_identity(row) for row in rows])
     both = runs.merge(runs, on=["run", "lengths", "batch_size"], suffixes=("", "_of_other"))

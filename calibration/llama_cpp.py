@@ -105,7 +105,7 @@ def table_of(values: dict[str, float]) -> llama_cpp.LlamaCpp:
 
 
 def fit(d: pd.DataFrame, hardware: HardwareProfile) -> dict[str, float]:
-    """Return the numbers of least robust error."""
+    """Return the numbers with the smallest robust error."""
     classes = {DTYPES[str(name).partition("-")[2]] for name in d["model"]}
     start = {name: value for name, value in START.items() if name != "rate"}
     start |= {f"{name}.rate": START["rate"] for name in sorted(classes)}

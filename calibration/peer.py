@@ -36,8 +36,8 @@ MODELS: dict[tuple[str, str], tuple[str, dict[str, str]]] = {
     ("Qwen3-32B", "fp8"): ("Qwen/Qwen3-32B-FP8", {}),
     ("Qwen3-32B", "fp4"): ("Qwen/Qwen3-32B", {"gemm_quant_mode": "nvfp4"}),
 }
-"""Checkpoints, and what they do not say of their dtypes. The peer knows a model by its shape: that
-of DeepSeek-V3.1 is that of R1, and its checkpoint has the dtypes of R1's in fp4."""
+"""Checkpoints, and dtypes that they do not state. The peer knows a model by its shape: the shape of
+DeepSeek-V3.1 is that of R1, and its checkpoint has the dtypes of R1 in fp4."""
 
 DENSE = ("Llama-3.1-70B", "Qwen3-32B")
 MOST_QUEUED = 0.3

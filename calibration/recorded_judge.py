@@ -47,8 +47,9 @@ KEPT = ("policy", "requests", "speedup", "mean_speedup", "speedup_p5", "worst_sp
         "worst_request", "tokens_per_step", "test_share", "regret")  # fmt: skip
 CONTEXT, LONGEST = 1024, 7
 SETS = 16
-"""Sets of requests that are drawn of a process, each as many and as long as those of the half: a
-policy that servers keep has as long to learn, and little of the ranking is chance [-]."""
+"""Number of sets of requests drawn from a process, each with the number and length of requests of
+the half. A policy that servers keep can then learn for as long, and little of the ranking is chance
+[-]."""
 
 
 def times_of(name: str) -> ReplayTimes:
@@ -103,7 +104,7 @@ def policies(texts: dict[str, list[Recorded]]) -> pd.DataFrame:
 
 
 def judge(texts: dict[str, list[Recorded]]) -> None:
-    """Write both tables, and print how the process does beside the other half."""
+    """Write both tables, and compare the process with the other half."""
     RESULTS.mkdir(exist_ok=True)
     ranks = ranking(texts)
     ranks.to_csv(RESULTS / "ranking.csv", index=False, float_format="%.4f")

@@ -22,7 +22,7 @@ BESIDE = "hf_quant_config.json"
 
 
 def configurations(paths: list[Path]) -> Iterator[Path]:
-    """Yield the files of paths and folders, without records of quantisation beside them."""
+    """Yield the files of paths and folders, without records of quantisation."""
     for path in paths:
         found = sorted(path.rglob("*config.json")) if path.is_dir() else [path]
         yield from (file for file in found if not file.name.endswith(BESIDE))

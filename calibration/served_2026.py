@@ -42,7 +42,7 @@ def length_of(usual: str, longest: int) -> int:
 
 
 def predicted(name: str, hardware: str) -> dict[str, Any]:
-    """Return a row of the table: what the command says of a target on a GPU."""
+    """Return a row of the table: the prediction for a target on a GPU."""
     target = load_architecture(name)
     usual, drafter = usual_drafter(target), taken_drafter(target)[0]
     known, typical = measured_acceptance(target.name, drafter), typical_heads(drafter)

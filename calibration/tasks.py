@@ -25,7 +25,7 @@ KINDS = [*MIXED, "agents"]
 ENOUGH = 4
 """Heads from which on a data set counts for its kind of task [-]."""
 PULLED = 0.1
-"""Weight by which shifts are pulled to 0, of one data set of one head [-]."""
+"""Weight of the pull towards 0 for shifts, in units of one data set of one head [-]."""
 HEADER = """\
 # Logit of the acceptance rate of trained heads on a data set, or on a kind of task: the mean of its
 # data sets that four heads and more were measured on. 0 is the mean of code, chat, maths and prose.

@@ -40,9 +40,9 @@ def two_runs(row: Served, of_plain: Served) -> list[Served]:
 def others_judged(
     table: ServingTable, host: str, *, first_plain: bool = False, is_fitted: bool = True
 ) -> list[pd.DataFrame]:
-    """Return, for each row of a host chosen in turn, the host's other rows as predicted.
+    """Return, for each row of a host chosen in turn, predictions of the other rows of the host.
 
-    `is_fitted` says that the engines that ship were fitted to rows of the table.
+    `is_fitted` is true if the shipped engines were fitted to rows of the table.
     """
     strangers = [row for row in table.rows if row.labels["host"] != host]
     population, rows = fit(strangers) if is_fitted else None, speedups_of(table, host)

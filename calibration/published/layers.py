@@ -54,7 +54,7 @@ def read_engine(
 
 
 def shape_names(table: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
-    """Return the name of each row's shape: what these columns say, between slashes."""
+    """Return the name of each row's shape: the values of these columns, joined with slashes."""
     return table[list(columns)].astype(str).agg("/".join, axis=1)
 
 

@@ -181,7 +181,7 @@ def _numbered(names: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
 def _plain_steps(
     rows: Sequence[Served], deployments: Sequence[str]
 ) -> tuple[MeasuredSteps, np.ndarray]:
-    """Return plain steps that were measured beside pairs, each once, and a row of each."""
+    """Return plain steps that were measured together with pairs, each once, and a row of each."""
     places: dict[tuple[str, float, float], int] = {}
     for place, (row, deployment) in enumerate(zip(rows, deployments, strict=True)):
         if row.plain_step is not None:
