@@ -107,7 +107,7 @@ def operators(
         return {}
     major, minor = torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
     capability = major + minor / 10 or None
-    timed = timed_on(device.type, capability, torch.__version__, wanted=[dtype])
+    timed = timed_on(device.type, capability, wanted=[dtype])
     found = {component: row for (component, _), row in timed.rows.items()}
     if "experts" not in found and architecture.is_moe:
         reasons = "; ".join(timed.reasons.values()) or "bf16, or one of fewer bits"

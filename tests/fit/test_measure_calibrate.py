@@ -74,7 +74,7 @@ def test_a_cpu_without_bf16_is_timed_in_fp32() -> None:
 def test_products_of_quantised_weights_are_products() -> None:
     arena = benches.Arena(2**20, CPU)
     x = arena.fresh(3, 256)
-    timed = timed_on("cpu", None, torch.__version__)
+    timed = timed_on("cpu")
     assert [dtype for kind, dtype in timed.rows if kind == "experts"] == [
         "fp8", "fp8_block", "int8", "int4",
     ]  # fmt: skip

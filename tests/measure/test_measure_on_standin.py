@@ -79,7 +79,7 @@ def test_products_of_quantised_weights_are_called_as_torch_has_them(
     gpu, tmp_path, capability, dtypes
 ):
     gpu.properties.major, gpu.properties.minor = capability
-    timed = timed_on("cuda", capability[0] + capability[1] / 10, torch.__version__)
+    timed = timed_on("cuda", capability[0] + capability[1] / 10)
     assert [dtype for kind, dtype in timed.rows if kind == "gemm"] == dtypes.split()
     for _ in run_suite(tmp_path / "a.csv", replace(find_device("cuda"), timed=timed), "tiny"):
         pass

@@ -184,7 +184,7 @@ def test_kernels_of_an_engine_are_called_as_it_has_them(
 ):
     gpu.properties.major, gpu.properties.minor = capability
     number = capability[0] + capability[1] / 10
-    timed = operators.timed_on("cuda", number, torch.__version__, stack=operators.find_stack(stack))
+    timed = operators.timed_on("cuda", number, stack=operators.find_stack(stack))
     found = {place for place, row in timed.rows.items() if "stack" in row}
     assert {":".join(filter(None, place)) for place in found} == {*own.split()}
     info = replace(find_device("cuda"), timed=timed)

@@ -121,13 +121,12 @@ NO_MORE = Timed()
 def timed_on(
     device: str,
     capability: float | None = None,
-    torch: str = "",
     wanted: Sequence[str] = (),
     stack: Stack = NO_MORE.stack,
 ) -> Timed:
     """Return the kernels that can be timed with the `wanted` dtypes of weights, by default all.
 
-    If the capability or the version of torch is unknown, all operators count as available.
+    If the compute capability is unknown, all operators of the device count as available.
     Operators of an engine are preferred to those of torch. Raise an InputError if a wanted dtype
     cannot be timed.
     """
@@ -135,7 +134,7 @@ def timed_on(
     reasons = {kind: _REASONS[kind] for kind in fused}
     able = dict[str, dict[str, Operator]]()  # by dtype and kind
     for row in _ROWS:
-        if row.get("stack", stack.name) == stack.name and _runs(row, device, capability, torch):
+        if row.get("stack", stack.name) == stack.name and _runs(row, device, capability):
             if lack := stack.lacks(row):
                 reasons[row["operator"].rpartition(".")[2]] = lack
             else:
@@ -165,8 +164,6 @@ def _numbers(version: str) -> list[int]:
     return [*map(int, re.findall(r"\d+", version)[:3])]
 
 
-def _runs(row: Operator, device: str, capability: float | None, torch: str) -> bool:
+def _runs(row: Operator, device: str, capability: float | None) -> bool:
     low, high = row.get("capability", (0.0, 99.0))
-    least, has = _numbers(row.get("torch", "")), _numbers(torch)
-    is_able = capability is None or low <= capability <= high
-    return device in row["devices"] and is_able and (has >= least or not has)
+    return device in row["devices"] and (capability is None or low <= capability <= high)
