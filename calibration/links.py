@@ -145,7 +145,7 @@ def record(fitting: LinkFitting, version: str, measured_on: str) -> AllReduceFit
         version=version,
         source=f"all-reduces of 2 KB to 256 MB on 2 to 8 GPUs, {source_name()}, {measured_on}",
         **asdict(fitting.parameters),
-        num_points=fitting.result.num_points,
+        num_points=fitting.result.residuals.size,
         mean_error=rounded(error.mean(), 3),
         median_error=rounded(np.median(error), 3),
     )

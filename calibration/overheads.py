@@ -349,7 +349,7 @@ def _engine_text(fitting: EngineFitting) -> str:
     """Return fitted overheads, errors and warnings."""
     fit = fitting.profile.fit
     found = [f"  {name} = {value:.4g} s" for name, value in fitting.result.parameters.items()]
-    lines = [f"{fitting.profile.name}: {fitting.result.num_points} points", *found]
+    lines = [f"{fitting.profile.name}: {fitting.result.residuals.size} points", *found]
     lines.append(f"  mean error {fitting.result.mean_error:.1%}")
     for column, error in (fit.left_out_error if fit else {}).items():
         lines.append(f"  mean error with each {column} left out in turn {error:.1%}")
