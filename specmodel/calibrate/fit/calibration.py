@@ -72,18 +72,18 @@ def calibrate_rows(
     there is neither, the profile is new, and its peaks are the best measured values.
     """
     rows = read_rows(path)
+    timed, noted = rows[rows["note"].isna()], rows[rows["note"].notna()]
     start = hardware or (info.hardware if info.hardware in list_hardware() else None)
     if start is None:
-        profile = measured_profile(rows, info)
+        profile = measured_profile(timed, info)
         text = toml_text(profile) + "\n"
     else:
         profile, text = load_hardware(start), hardware_text(start)
     fits, doubtful = _fit_what_can_be(check_measurements(rows), profile)
-    broken = _missed(rows, fits, doubtful)
+    broken = _missed(timed, fits, doubtful)
     source = f"specmodel calibrate, {info.name}, driver {info.driver}"
     stack = fitted_stack(fits, version=info.version, source=source, date=date)
-    noted = rows[rows["note"].notna()]
-    moved = drift(rows)
+    moved = drift(timed)
     sessions = json.loads(Path(path).with_suffix(".json").read_text(encoding="utf-8"))["sessions"]
     flags = [*dict.fromkeys(f for each in sessions for f in each.get("flags", [])), *broken]
     if abs(moved) > DRIFT:
@@ -91,10 +91,10 @@ def calibrate_rows(
     return Calibration(
         text=with_stack(text, info.timed.stack.fitted_as, replace(stack, is_measured_here=True)),
         fits=fits,
-        noise=noise(rows),
-        launch_times=launch_times(rows),
+        noise=noise(timed),
+        launch_times=launch_times(timed),
         skipped=dict(zip(noted["point"], noted["note"], strict=True)),
-        link=measured_link(rows),
+        link=measured_link(timed),
         flags=flags,
         doubtful=doubtful,
     )
@@ -121,7 +121,7 @@ def _fit_what_can_be(
     return fits, doubtful
 
 
-def _missed(rows: pd.DataFrame, fits: Fittings, doubtful: dict[str, str]) -> list[str]:
+def _missed(timed: pd.DataFrame, fits: Fittings, doubtful: dict[str, str]) -> list[str]:
     """Return a sentence for each kind that does not follow its law.
 
     Kinds whose timings are noisy are added to `doubtful`.
@@ -131,9 +131,9 @@ def _missed(rows: pd.DataFrame, fits: Fittings, doubtful: dict[str, str]) -> lis
         if (error := fitting.fit.mean_error) <= MISSED:
             continue
         missed = f"fitted with a mean error of {error:.0%} (2 to 10 % on a quiet machine)"
-        timed = rows[rows["note"].isna() & (rows["component"] == kind)]
-        is_late = timed["repeat"] > timed["repeat"].median()
-        differ = _halves_differ(timed["latency"], timed["point"], is_late)
+        own = timed[timed["component"] == kind]
+        is_late = own["repeat"] > own["repeat"].median()
+        differ = _halves_differ(own["latency"], own["point"], is_late)
         halves = f"earlier and later repeats differ by {differ:.1%}"
         if differ < AGREEING * error:
             law = "the kernels do not follow the law of the fit"
@@ -143,13 +143,13 @@ def _missed(rows: pd.DataFrame, fits: Fittings, doubtful: dict[str, str]) -> lis
     return broken
 
 
-def noise(rows: pd.DataFrame) -> dict[str, float]:
+def noise(timed: pd.DataFrame) -> dict[str, float]:
     """Return how well the repeats of a point agree, as medians over points [-].
 
     `raw` is the relative standard deviation of times, and `ratio` that of ratios to the reference.
     `split_half` is the relative difference between the median ratios of odd and even repeats.
     """
-    timed = rows[rows["note"].isna() & (rows["latency"] != rows["reference_latency"])]
+    timed = timed[timed["latency"] != timed["reference_latency"]]
     ratio = timed["latency"] / timed["reference_latency"]
     timed = timed.assign(ratio=ratio, is_odd=timed["repeat"] % 2 == 1)
     points = timed.groupby("point")[["latency", "ratio"]]
@@ -169,23 +169,22 @@ def _halves_differ(values: pd.Series, points: pd.Series, is_second: pd.Series) -
     return float(split.median())
 
 
-def drift(rows: pd.DataFrame) -> float:
+def drift(timed: pd.DataFrame) -> float:
     """Return the relative growth of references from the first third of repeats to the last [-]."""
-    timed = rows[rows["note"].isna() & (rows["component"] != ALL_REDUCE)]
+    timed = timed[timed["component"] != ALL_REDUCE]
     third = (timed["repeat"] * 3) // (timed["repeat"].max() + 1)
     medians = timed.groupby(["group", third])["reference_latency"].median().unstack()
     return float((medians.iloc[:, -1] / medians.iloc[:, 0] - 1).median())
 
 
-def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
+def measured_profile(timed: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
     """Return a profile of a device without a data sheet: its peaks are the best measured rates."""
-    timed = rows[rows["note"].isna()]
     if not (timed["component"] == "gemm").any():
         expected = "timed matrix products for the peaks: run again with `again='gemm'`"
         raise InputError("hardware", "no timed gemm", expected)
     streamed, computed = _peaks(timed, info.dtype)
     source = f"measured: the fastest of the suite on {info.name}, torch {info.torch}"
-    link = measured_link(rows)
+    link = measured_link(timed)
     data = {
         "schema_version": 1,
         "name": info.name,
@@ -233,9 +232,9 @@ def _fastest(rows: pd.DataFrame, *sizes: str, by: float) -> float:
     return float((amount / medians.transform("median")).max())
 
 
-def measured_link(rows: pd.DataFrame) -> Link | None:
+def measured_link(timed: pd.DataFrame) -> Link | None:
     """Return the link fitted to timed all-reduces over all GPUs, or None without such rows."""
-    reduced = rows[rows["component"] == ALL_REDUCE]
+    reduced = timed[timed["component"] == ALL_REDUCE]
     if reduced.empty:
         return None
     latency, bytes_per_s = fit_link(reduced)
@@ -278,8 +277,8 @@ def fit_link(rows: pd.DataFrame) -> tuple[float, float]:
     return float(fixed), float(1 / per_byte)
 
 
-def launch_times(rows: pd.DataFrame) -> dict[str, float]:
+def launch_times(timed: pd.DataFrame) -> dict[str, float]:
     """Return the time of a trivial kernel that is launched eagerly and from a graph [s]."""
-    launches = rows[(rows["component"] == LAUNCH) & rows["note"].isna()]
+    launches = timed[timed["component"] == LAUNCH]
     medians = launches.groupby("graphs")["latency"].median()
     return {name: float(medians[key]) for key, name in LAUNCHED_AS.items() if key in medians}
