@@ -20,6 +20,7 @@ from specmodel.core.cost.latency import step_times
 from specmodel.core.cost.passes import PassTime
 from specmodel.core.cost.steps import DraftTime, Step, StepTimes, step_of
 from specmodel.core.drafters.passes import DraftPasses
+from specmodel.core.layers.batch import sequence_group
 from specmodel.core.machines.engine import OVERHEADS, EngineProfile, Hiding, Overheads, load_engine
 
 _OF_KERNELS = ("kernel_time", "draft_kernel_time")
@@ -170,15 +171,17 @@ def _without_host(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[str, Any]:
     """Return the work of one prompt, and the prefills of other requests per output token [-]."""
-    added, by_drafter, prefills = None, None, 0.0
+    added, by_drafter, prefills = None, None, np.zeros(())
     if "prompt_length" in points:
-        _, added, by_drafter = prefill.prompt_read(deployment, points, None)
-        prefills = float(prefill.carried_prefill(deployment, points, 1.0))
-    return {
-        "prefill": _of_gpu(added, 1.0),
-        "draft_prefill": _of_gpu(by_drafter if points["draft_length"] > 0 else None),
-        "prefills": prefills,
-    }
+        prompts = (prefill.whole_prompts(deployment, points["prompt_length"]),)
+        size, context = points["batch_size"], points["context_length"]
+        decoding = sequence_group(batch_size=size, context_length=context)
+        added = prefill.added_by_prompts(deployment, prompts, decoding)
+        if points["draft_length"] > 0:
+            by_drafter = prefill.read_by_drafter(deployment, prompts)
+        prefills = prefill.carried_prefill(deployment, points, 1.0)
+    work = {"prefill": _of_gpu(added, 1.0), "draft_prefill": _of_gpu(by_drafter)}
+    return work | {"prefills": float(prefills)}
 
 
 def fitted_on(rows: Sequence[Served], steps: MeasuredSteps, version: str = "") -> dict[str, Any]:
