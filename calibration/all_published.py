@@ -1,7 +1,7 @@
-"""Calibrate everything that ships on published tables: profiles, typical kernels and engines.
+"""Fit everything that ships to published tables: profiles, typical kernels and engines.
 
-Usage: python calibration/all_published.py [FOLDER]. Writes the tables to FOLDER (default: a
-temporary one) and the profiles to where they ship, by the commands of calibration/README.md.
+Usage: python calibration/all_published.py [FOLDER]. Runs the commands of calibration/README.md.
+Writes the tables to FOLDER (default: a temporary folder), and the profiles into the package.
 """
 
 import itertools
@@ -37,10 +37,10 @@ from typical import KIMI_IS, NORMS_ARE, RECURRENCES_ARE, Fitted, typical_stack
 ROOT = Path(__file__).parents[1]
 PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/core/machines/data"
 SAME_CHIP = {"a100_sxm_80gb": "a800_sxm_80gb"}
-"""Devices measured, and another of the same chip and memory that takes the fit too."""
+"""Measured devices, and a device with the same chip and memory that uses the same fit."""
 SAME_KERNELS = {"rtx_5090": "rtx_pro_6000"}
-"""Devices that nothing was measured on, and another whose kernels they run (compute capability 12):
-its shares of the peak are taken of their own peaks, with errors of kernels of other devices."""
+"""Devices without measurements, and the device whose kernels they run (compute capability 12). They
+use its shares of the peak for their own peaks, with the errors of kernels of other devices."""
 ERRORS = ("mean_error", "median_error", "percentile_90_error", "shape_spread", "row_spread")
 """Errors of a fit that are no smaller on a device that it was not measured on."""
 ENGINES: dict[str, dict[str, Any]] = {

@@ -1,11 +1,11 @@
-"""Judge the order in which alternatives are predicted: layouts, GPUs, engines, dtypes and models.
+"""Judge the predicted order of alternatives: layouts, GPUs, engines, dtypes and models.
 
-Usage: python calibration/alternatives.py FILE. FILE is a table of measured engines, as `specmodel
-fit check --serving` takes it. All pairs of rows with the same batch size and lengths are taken,
-rows of the same deployment in their mean, by tokens a second and GPU. Prints by what they differ in
-and by how far they are predicted apart how many pairs there are, how many are in the predicted
-order, and how far the predicted ratio is off. UNLIKE of
-specmodel/core/prediction/best.py was set by it.
+Usage: python calibration/alternatives.py FILE. FILE is a table of measured engines in the form that
+`specmodel fit check --serving` reads. The script compares all pairs of rows with the same batch
+size and lengths, by tokens per second and GPU. Rows of the same deployment are averaged first. It
+groups pairs by their difference and by the ratio of their predictions. For each group, it prints
+the number of pairs, how many are in the predicted order, and the error of the predicted ratio.
+UNLIKE of specmodel/core/prediction/best.py is based on this.
 """
 
 import itertools

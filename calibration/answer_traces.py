@@ -1,13 +1,15 @@
-"""Exact look-ups in answers that are published: traces of facts, without their texts.
+"""Look up published answers exactly, and write traces of the results without the texts.
 
-Usage: python calibration/answer_traces.py FOLDER [--write]. FOLDER holds clones of the repositories
-of tables/answers.toml, by name (ZeroEval, human-eval, ...); needs `pip install mistral-common
-sentencepiece`, which ship Mixtral's tokenizer. --write writes results/answers/*.parquet.
+Usage: python calibration/answer_traces.py FOLDER [--write]. FOLDER contains clones of the
+repositories in tables/answers.toml, by name (ZeroEval, human-eval, ...). The script needs
+`pip install mistral-common sentencepiece`, which ship Mixtral's tokenizer. --write writes
+results/answers/*.parquet.
 
-With greedy decoding an answer is the same whatever is drafted, so that its text tells what a
-look-up proposes at each position, and how much of that holds. Looked up is as vLLM 0.6.6 did with
-``ngram_prompt_lookup_max=3``: the last 3, 2 and 1 tokens, first match, proposals filled up with the
-last token (`ngram_trace`), in the request alone: its prompt, earlier turns and the answer before.
+With greedy decoding, an answer does not depend on the drafts. Its text therefore determines what a
+look-up proposes at each position, and how much of the proposal is accepted. The look-up is that of
+vLLM 0.6.6 with ``ngram_prompt_lookup_max=3``: the last 3, 2 and 1 tokens, the first match, and
+proposals filled up with the last token (`ngram_trace`). It searches only the request: its prompt,
+earlier turns and the answer so far.
 """
 
 import gzip
@@ -39,7 +41,7 @@ MOST_PROPOSAL = 20
 
 Encode = Callable[[str], list[int]]
 Turns = Sequence[tuple[str, str]]
-"""A conversation: what is asked, and the answer."""
+"""A conversation: the prompt, and the answer."""
 Requests = tuple[list[list[int]], list[list[int]]]
 """Token ids of prompts and of answers [-]."""
 
@@ -148,7 +150,7 @@ def _encoder() -> Encode:
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--write", "is_written", is_flag=True, help="Write results/answers.")
 def main(folder: Path, is_written: bool) -> None:
-    """Look answers up that are published, and tell or keep what the look-ups find."""
+    """Look up published answers, and print or keep what the look-ups find."""
     encode = _encoder()
     for name, source in sources().items():
         clone = folder / source["repository"].rsplit("/", 1)[-1]

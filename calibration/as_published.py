@@ -1,9 +1,10 @@
-"""How often gains come that are predicted with published acceptance, not that of the run.
+"""Judge predictions that use published acceptance instead of the acceptance of the run.
 
-Usage: python calibration/as_published.py TABLE ... Tables are as `interval_judge.py` takes them.
-Rows whose target and drafter have published acceptance are predicted with it, on mixed use, as
-where nobody gives an acceptance. Prints errors, how many intervals hold, and how often what each
-word said came true (HELD_PUBLISHED of specmodel/core/prediction/gains.py); then by table.
+Usage: python calibration/as_published.py TABLE ... Tables have the form that `interval_judge.py`
+reads. Rows whose target and drafter have published acceptance are predicted with it, on mixed use,
+as if the user had given no acceptance. The script prints errors, the share of rows inside
+intervals, and how often each word on gains was right (HELD_PUBLISHED of
+specmodel/core/prediction/gains.py): for all rows, then by table.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Print the evaluation of Cascade redone, beside the paper's own figures.
+"""Print our evaluation of Cascade next to the figures of the paper.
 
 Usage: python calibration/cascade.py [--requests N] [--workers N] [--json | --csv]. Without options
-it prints what is kept in results/cascade/table.txt; it takes two minutes on two cores.
+it prints the text of results/cascade/table.txt. It needs two minutes on two cores.
 """
 
 import sys
@@ -77,7 +77,7 @@ def main(*, requests: int, workers: int, **options: Any) -> Answer:
 
 
 def _opening(settings: SuiteSettings) -> str:
-    """Return what was run."""
+    """Return a description of the runs."""
     correlation, length = settings.centre
     speed = settings.host_speed
     engine = settings.engine + ("" if speed is None else f" on a host {speed:g} times as fast")
@@ -99,7 +99,7 @@ def _opening(settings: SuiteSettings) -> str:
 
 
 def _claims_table(settings: SuiteSettings, claims: pd.DataFrame, look_ups: Sequence[str]) -> str:
-    """Return the paper's figures beside ours: at the centre, and the range over all settings."""
+    """Return the paper's figures and ours: at the centre, and the range over all settings."""
     correlation, length = settings.centre
     is_middle = (
         (claims["routing_correlation"] == correlation)
@@ -119,7 +119,7 @@ def _claims_table(settings: SuiteSettings, claims: pd.DataFrame, look_ups: Seque
 
 
 def _terms_text(settings: SuiteSettings, terms: pd.DataFrame) -> str:
-    """Return what fixed lengths gain and cost in published answers, beside what the paper asks."""
+    """Return gains and costs of fixed lengths in published answers, and those of the paper."""
     _, length = settings.centre
     part = terms[terms["look_up"].isin([*suite.ANSWERS]) & (terms["output_tokens"] == length)]
     names, rows = [], []

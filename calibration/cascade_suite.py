@@ -1,9 +1,9 @@
-"""Cascade's evaluation, redone: 5 MoEs, 7 workloads, fixed draft lengths against the policy [1]_.
+"""Evaluate Cascade again: 5 MoEs, 7 workloads, fixed draft lengths against the policy [1]_.
 
-`cascade_suite` runs it, `suite_claims` sets our figures beside those of the paper, `suite_terms`
-takes the speedups of fixed lengths apart. What the paper does not state is varied: how far tokens
-share experts, output lengths, the very first draft length, how few last tokens the look-up asks
-for, and in which texts. Nothing here was fitted to its results.
+`cascade_suite` runs the evaluation, `suite_claims` compares our figures with those of the paper,
+and `suite_terms` splits the speedups of fixed lengths into terms. The suite varies what the paper
+does not state: how far tokens share experts, output lengths, the first draft length, the smallest
+number of tokens that the look-up matches, and the texts. Nothing here is fitted to its results.
 
 References
 ----------
@@ -44,18 +44,18 @@ HARDWARE = "rtx_6000_ada"
 DEFAULT_FIRST = CascadeSettings().first_draft_length
 
 TASKS = {"code": "code-ngram", "math": "math-ngram", "extraction": "summaries-ngram"}
-"""Preset that stands for each task of the paper. HumanEval: edits of code, although look-up finds
-more in them. GSM8K: itself, by another model. Extraction tasks of MT-Bench: summaries of news,
-which copy from the prompt too."""
+"""Preset for each task of the paper. HumanEval: edits of code, although look-up finds more in them.
+GSM8K: itself, by another model. Extraction tasks of MT-Bench: summaries of news, which also copy
+from the prompt."""
 
 SHORT_SHARES = {"code": 0.88, "math": 0.79, "extraction": 0.89}
 """Share of output positions with a proposal if one last token is enough, counted in the traces that
 the presets were fitted to [-]."""
 
 LOST_SHARES = {"code": 0.16, "math": 0.10, "extraction": 0.10}
-"""Share of the right proposals of 3 to 7 last tokens that a look-up of 1 to 3 loses, because the
-shorter run stands somewhere else before: counted in texts that are at hand (`recordings`), files
-with a name changed for code, licences for the others [-]."""
+"""Share of the right proposals with 3 to 7 last tokens that a look-up with 1 to 3 tokens misses,
+because the shorter run occurs elsewhere in the text before. Counted in texts of `recordings`: files
+with a changed name for code, licences for the other tasks [-]."""
 
 LOOK_UPS: dict[str, Sequence[float] | None] = {
     "1..3": (0.335, 0.185, 0.13, 0.09, 0.063, 0.044, 0.031),
@@ -63,9 +63,9 @@ LOOK_UPS: dict[str, Sequence[float] | None] = {
     "1..3 bound": (),
 }
 """P(at least i tokens accepted) of the proposals that matches of one or two tokens add to those of
-three, by the numbers of last tokens that are looked up [-]: as exact look-ups in the same traces
-have it, in the middle of four tasks for i = 1 to 3, and falling on as they do; or none right, the
-worst case. None where nothing is added."""
+three, by the numbers of last tokens that are looked up [-]. Values for i = 1 to 3 are those of
+exact look-ups in the same traces, in the middle of four tasks, and fall on in the same way. In the
+worst case, no proposal is right. None if nothing is added."""
 
 _ASKED = {"math": "gsm8k", "extraction": "mt_bench_extraction"}
 ANSWERS = {
@@ -73,7 +73,8 @@ ANSWERS = {
     "bare code": {"code": "humaneval_bare", **_ASKED},
 }
 """Exact look-ups of 1 to 3 tokens in answers (`answer_traces`): by name, the trace of each task.
-Code is that of HumanEval's own solutions, behind its repeated prompt, as chats answer, or bare."""
+For code, these are HumanEval's own solutions, either after the repeated prompt, as in chats, or
+bare."""
 
 TEXTS = {
     "code, chat": ("answers", "code"),

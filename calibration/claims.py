@@ -1,10 +1,11 @@
 """Run the command behind each number on accuracy in the README and docs, and compare.
 
 Usage: python calibration/claims.py [--serving decode_tpot.csv] [--speed]. `claims.toml` has the
-very words of README.md and docs/accuracy.md, with each number in braces, and how its command prints
-these numbers. A number may differ by its rounding, a speed by the factor stated with it. What
-cannot run here is skipped and said: the table of measured engines is not in the repository, and the
-tables of kernels come with the extra `datasets`. Exits 1 where a number differs, or has no command.
+sentences of README.md and docs/accuracy.md with each number in braces, and patterns that find these
+numbers in the output of a command. A number may differ by its rounding, and a speed by the factor
+stated with it. Commands that cannot run are skipped and listed: the table of measured engines is
+not in the repository, and the tables of kernels need the extra `datasets`. The exit status is 1 if
+a number differs or has no command.
 """
 
 import argparse
@@ -55,7 +56,7 @@ class Claim(Struct, frozen=True, kw_only=True):
 
 
 class Command(Struct, frozen=True, kw_only=True):
-    """A command, what it needs, and the claims that it backs."""
+    """A command, its requirements, and the claims that it supports."""
 
     run: str
     claims: tuple[Claim, ...]
@@ -151,7 +152,7 @@ def agrees(said: str, measured: str, factor: float = 0.0) -> bool:
 
 
 def compare(command: Command, printed: str) -> Iterator[tuple[bool, str]]:
-    """Yield whether each number of a command's claims holds, and a line that says so."""
+    """Yield whether each number of a command's claims is right, and a line that reports it."""
     for claim in command.claims:
         measured = claim.measured(printed)
         if len(measured) != len(claim.said):

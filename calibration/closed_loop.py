@@ -1,14 +1,15 @@
-"""Decode with a real MoE model, plainly and speculatively, and compare with what is predicted.
+"""Decode with a real MoE model, plainly and speculatively, and compare with predictions.
 
 Usage: python calibration/closed_loop.py PROFILE [--device cpu|cuda|xpu|mps] [--weight-dtype DTYPE]
        [--output FOLDER] [--tiny]
 
-PROFILE is the one that specmodel calibrate wrote on the same machine. --weight-dtype may be given
-several times: targets are decoded in each, the drafter in bf16.
+PROFILE is the profile that specmodel calibrate wrote on the same machine. --weight-dtype may be
+repeated: targets are decoded in each dtype, the drafter always in bf16.
 
-Writes every repeat (closed_loop.csv), measured against predicted (closed_loop_summary.csv) and a
-figure, and prints errors and noise floors. The models have random weights: acceptance is scripted
-and routing forced, to the unions of independent and of correlated tokens.
+The script writes every repeat (closed_loop.csv), measured and predicted values
+(closed_loop_summary.csv) and a figure, and prints errors and noise floors. The models have random
+weights: acceptance is scripted, and routing is forced to the unions of independent and of
+correlated tokens.
 """
 
 import argparse
@@ -49,7 +50,7 @@ BARE = load_engine("ideal").with_changes("engine", {"fuses_all": False})
 
 CORRELATION = 0.3
 DRAWS = 12
-"""Routings that the passes of one shape take in turn."""
+"""Number of routings that the passes of one shape use in turn."""
 
 QUANTITIES = (
     "target_efficiency", "forward_time", "verify_time", "draft_time", "step_time", "speedup",
@@ -94,7 +95,7 @@ class Stage:
             yield from draws
 
     def passes_of(self, batch: int, gamma: int, correlation: float) -> tuple[Pass, Speculator]:
-        """Return the pass of plain decoding and those of a draft-and-verify step."""
+        """Return the pass of plain decoding, and the passes of a draft-and-verify step."""
         verify = self.passed(0, batch, gamma + 1, correlation)
         drafter = self.passed(1, batch, 2), self.passed(1, batch, 1)
         return self.passed(0, batch, 1, correlation), Speculator(verify, *drafter, gamma)
@@ -217,9 +218,9 @@ def two_first(
 def predict(
     setting: Setting, hardware: HardwareProfile, stack: str, measured: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return medians of what was measured beside what is predicted, a row a point and quantity.
+    """Return medians of measurements with predictions, in a row for each point and quantity.
 
-    `by_peaks` is what the data sheet alone predicts.
+    `by_peaks` is the prediction of the data sheet alone.
     """
     rows = measured[measured["quantity"].isin(QUANTITIES)]
     by_quantity = rows.groupby([*KEY, "quantity"])["value"]
@@ -242,7 +243,7 @@ def predict(
 def predictions(
     setting: Setting, hardware: HardwareProfile, stack: str, measured: pd.DataFrame
 ) -> pd.Series:
-    """Return what is predicted for each point and quantity; a speedup for the tokens emitted."""
+    """Return the prediction for each point and quantity; speedups are for the tokens emitted."""
     by_name = {target.name: target for target in setting.targets}
     drafter = CatchingUp(name=setting.drafter.name, parts=((setting.drafter, two_first),))
     wide = measured.pivot_table(index=KEY, columns="quantity", values="value", aggfunc="median")

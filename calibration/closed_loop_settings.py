@@ -1,4 +1,4 @@
-"""What `closed_loop.py` decodes: MoE models by dtype of weights, at which points, how often."""
+"""Settings of `closed_loop.py`: MoE models by dtype of weights, points, and numbers of repeats."""
 
 from collections.abc import Sequence
 
@@ -82,7 +82,7 @@ SETTINGS = {
 
 
 def stored_in(setting: Setting, dtypes: Sequence[str], device: torch.device) -> Setting:
-    """Return a setting whose targets are those of each dtype of weights in turn."""
+    """Return a setting with the targets in each dtype of weights."""
     found = list[Architecture]()
     for dtype in dtypes:
         known = check_dtype("weight_dtype", dtype)

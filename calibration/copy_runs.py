@@ -1,9 +1,9 @@
-"""Closed forms of copy runs, and their fit to the figures of measured traces.
+"""Compute copy runs in closed form, and fit them to the figures of measured traces.
 
-At a fixed draft length the steps of a request are a Markov chain of four states: a position of a
-gap or where a run starts, the position behind a run, and positions of short and of long runs. In a
-run what is left of it is geometric wherever a step begins, because a geometric law has no memory.
-Figures of many requests are means over the gamma and beta laws, by quadrature.
+At a fixed draft length, the steps of a request are a Markov chain of four states: a position in a
+gap or at the start of a run, the position after a run, a position in a short run, and a position in
+a long run. A geometric law has no memory: wherever a step begins in a run, the remaining length is
+geometric. Figures of many requests are means over the gamma and beta laws, by quadrature.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 NODES = 24, 12
 """Nodes of the quadrature over how often runs start, and over the share of short ones [-]."""
 MOST_CONCENTRATED = 500.0
-"""Concentration from which requests are taken as alike, as the quadrature overflows [-]."""
+"""Above this concentration, requests are treated as equal, because the quadrature overflows [-]."""
 STARTS = (3.0, 30.0)
 """Concentrations of the beta law that the search begins with [-]."""
 WEIGHTS = {"tokens": 100.0, "other": 20.0}

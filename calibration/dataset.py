@@ -1,7 +1,7 @@
-"""Write published kernel timings of a stack as a table of measurements, or list what there is.
+"""Write published kernel timings of a stack as a table of measurements, or list the tables.
 
 Usage: python calibration/dataset.py [HARDWARE STACK VERSION --output FILE.csv]. Needs the extra
-[datasets]; without arguments, or with --list, it names the tables that the installed package holds.
+[datasets]. Without arguments, or with --list, it lists the tables of the installed package.
 """
 
 import sys
@@ -63,7 +63,7 @@ def _stacks() -> Iterator[tuple[str, str, str, str]]:
 
 
 def write_dataset(hardware: str, stack: str, version: str, output: str) -> str:
-    """Write the timings of a stack, and return what was written in two lines."""
+    """Write the timings of a stack, and return two lines about the file."""
     table = published_measurements(hardware, stack, version)
     head = f"# {source_name()}, {hardware}, {stack} {version}\n"
     write_text(output, head + table.to_csv(index=False))

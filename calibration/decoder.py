@@ -1,8 +1,8 @@
-"""A decoder in torch with random weights, made of `layers`, and speculation with two of them.
+"""Build a decoder with random weights from `layers`, and speculate with two of them.
 
-With the real test of acceptance (greedy: a drafted token must be the target's own choice),
-speculation emits exactly what plain decoding does. With a script, how many are accepted is given,
-so that random weights decode at any acceptance rate at the cost of real ones.
+With the real test of acceptance (greedy: a drafted token must be the choice of the target),
+speculation emits exactly the tokens of plain decoding. With a script, the number of accepted tokens
+is given. Random weights then decode at any acceptance rate, at the cost of real weights.
 """
 
 import math
@@ -107,7 +107,7 @@ def operators(
         return {}
     major, minor = torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
     capability = major + minor / 10 or None
-    timed = timed_on(device.type, capability, torch.__version__, wanted=[dtype])
+    timed = timed_on(device.type, capability, wanted=[dtype])
     found = {component: row for (component, _), row in timed.rows.items()}
     if "experts" not in found and architecture.is_moe:
         reasons = "; ".join(timed.reasons.values()) or "bf16, or one of fewer bits"
@@ -370,10 +370,10 @@ class Speculator:
         return torch.cat(drafted, dim=1)
 
     def step(self, state: State, script: Tensor | None = None) -> None:
-        """Draft, verify and reject once, and move sequences on by what they emit.
+        """Draft, verify and reject once, and advance sequences by the emitted tokens.
 
-        `script` says how many tokens each sequence accepts, shape (batch,); if None the real test
-        does.
+        `script` has the number of accepted tokens of each sequence, shape (batch,). Without it, the
+        real test of acceptance is used.
         """
         drafted = self.propose(state)
         chosen = self.verify(torch.cat([state.tokens[:, 1:], drafted], dim=1), state.positions)
@@ -391,6 +391,6 @@ class Speculator:
 
 
 def speculate(step: Speculator, state: State, scripts: Sequence[Tensor | None]) -> None:
-    """Decode by one step for each script, as `Speculator.step` takes them, moving sequences on."""
+    """Decode with one step of `Speculator.step` for each script, and advance sequences."""
     for script in scripts:
         step.step(state, script)

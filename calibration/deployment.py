@@ -1,9 +1,10 @@
-"""Find the spread of a deployment's factor at which intervals hold for 80 % of measured engines.
+"""Fit the spread of the factor of a deployment to measured engines.
 
-Usage: python calibration/deployment.py FILE. FILE is a table of measured engines, as `specmodel
-fit check --serving` takes it. Prints the spread fitted to all rows, which is DEPLOYMENT_SPREAD of
-specmodel/core/prediction/intervals.py, coverage without one, coverage of each model with the spread
-fitted to the others, and how much of the ratios of decode steps intervals of ratios hold for.
+Usage: python calibration/deployment.py FILE. FILE is a table of measured engines in the form that
+`specmodel fit check --serving` reads. The script prints the spread with which intervals contain
+80 % of all rows (DEPLOYMENT_SPREAD of specmodel/core/prediction/intervals.py), the share of rows
+inside intervals without a spread, the same for each model with a spread fitted to the other models,
+and the share of the ratios of decode steps inside intervals of ratios.
 """
 
 import sys

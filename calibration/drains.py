@@ -1,13 +1,13 @@
-"""Drains beside published ones: offline batches of equal outputs, and rollouts.
+"""Compare simulated drains with published ones: offline batches of equal outputs, and rollouts.
 
 Usage: python calibration/drains.py batches --table FILE
        python calibration/drains.py rollouts [--table FILE]
 
-The first takes a row a batch and draft length: target, gpu, tp, drafter, draft_length, batch,
-context, tokens_per_step, base_tok_s, spec_tok_s and variant, which is empty where CUDA graphs hold
-the steps; outputs have OUTPUT tokens, prompts what the mean context leaves. The second takes
-tables/rollouts.csv. Prints what is simulated beside what was measured; nothing is
-fitted to these rows, of which acceptance and lengths are taken.
+The table of batches has a row for each batch and draft length: target, gpu, tp, drafter,
+draft_length, batch, context, tokens_per_step, base_tok_s, spec_tok_s and variant, which is empty if
+CUDA graphs contain the steps. Outputs have OUTPUT tokens; the mean context determines the length of
+prompts. Rollouts are read from tables/rollouts.csv. The script prints simulated and measured
+values. Acceptance and lengths are those of the rows; nothing else is fitted to them.
 """
 
 import argparse
@@ -25,19 +25,21 @@ OUTPUT, FOUND, RUNS = 2048, 0.5, 2
 cache, and runs of a batch whose mean was published: the first asks what both runs of the next
 smaller batch asked, the second as many new prompts [-]."""
 BY_REQUEST = 0.24
-"""Standard deviation between requests of the logit of acceptance: that of 300 of GSM8K with EAGLE
-(tables/acceptance.csv). Tokens a step with three drafts spread by 0.208 about 2.379; without what
-the noise of drafts makes of it in outputs of 256 to 512 tokens, that is 0.21 to 0.24 [-]."""
+"""Standard deviation of the logit of acceptance between requests [-]. It is that of 300 requests of
+GSM8K with EAGLE (tables/acceptance.csv), whose tokens per step with three drafts have a spread of
+0.208 around 2.379. Without the noise of drafts in outputs of 256 to 512 tokens, this is 0.21 to
+0.24."""
 SERIES = ["target", "tp", "dataset", "draft_length"]
 FEW = 8
-"""Most requests that a batch adds to the next smaller one for their own mean to tell much [-]."""
+"""If a batch adds more requests than this to the next smaller one, their own mean is not used
+[-]."""
 ENGINE = "vllm-0.24"
 """What ran them."""
 TABLE = Path(__file__).parent / "tables" / "rollouts.csv"
 
 
 def makespans(row: Any, **drain: Any) -> tuple[float, float]:
-    """Return how long a drain takes without drafts and with a row's draft length [s]."""
+    """Return the time of a drain without drafts, and with the draft length of a row [s]."""
     found = load(
         row.target,
         row.gpu,
@@ -55,7 +57,7 @@ def makespans(row: Any, **drain: Any) -> tuple[float, float]:
 
 
 def batches(table: pd.DataFrame) -> pd.DataFrame:
-    """Return tokens a second as predicted beside those measured, a row each."""
+    """Return predicted and measured tokens per second for each row."""
     found, rows = [], cast(Any, table.itertuples())
     for row in rows:
         prompt = max(int(row.context - OUTPUT // 2), 1)
@@ -73,10 +75,10 @@ def batches(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def differing(table: pd.DataFrame) -> dict[int, float]:
-    """Return by draft length how much requests differ in steps, by their acceptance alone [-].
+    """Return, by draft length, the spread of steps between requests from acceptance alone [-].
 
-    The prompts that a batch adds to those of the next smaller one have a mean of their own. What
-    the noise of drafts makes of 2,048 tokens is in it.
+    The prompts that a batch adds to the next smaller batch have their own mean. The spread includes
+    the noise of drafts in 2,048 tokens.
     """
     found = dict[int, list[float]]()
     for _, rows in table.sort_values("batch").groupby(SERIES):
@@ -99,7 +101,7 @@ def told(judged: pd.DataFrame, by: list[str]) -> str:
 
 
 def told_lengths(row: Any) -> Requests:
-    """Return answers with the median, 90 %, longest and, by the shortest, mean length told."""
+    """Return lengths of answers with the given median, 90 % point, longest and mean length."""
     rest = 0.4 * (row.median + row.p90) / 2 + 0.1 * (row.p90 + row.longest) / 2
     least = max(4 * (row.output - rest) - row.median, 1.0)
     count = int(row.prompts * row.samples)
@@ -113,7 +115,7 @@ def told_lengths(row: Any) -> Requests:
 
 
 def rollouts(table: pd.DataFrame) -> pd.DataFrame:
-    """Return by setting what its steps take, and gain, as predicted and as measured."""
+    """Return the predicted and measured step times and gains of each setting."""
     found, rows = [], cast(Any, table.itertuples())
     for row in rows:
         own = {"drain": int(row.prompts), "samples": int(row.samples)}

@@ -1,7 +1,7 @@
-"""Profiles of engines, fitted together with the hosts of published runs; errors by host left out.
+"""Fit profiles of engines together with the hosts of published runs, and judge hosts left out.
 
-From a checkout: ``python calibration/engines.py`` prints errors and writes the profiles that ship;
-``--table FILE`` takes other runs of the same form, and then writes nothing, as with ``--dry-run``.
+From a checkout: ``python calibration/engines.py`` prints errors and writes the shipped profiles.
+``--table FILE`` reads other runs of the same form and writes nothing, like ``--dry-run``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from specmodel.core.machines.versions import of_version
 
 TABLE = Path(__file__).parent / "tables" / "engine_pairs.csv"
 GRID, EVERY, DIP = "sna-gb200", 4, 2
-"""A host with a grid of batch sizes and lengths, whose cells err alike: every fourth is fitted; and
-the batch size whose steps are longer there than those of twice as many requests [request]."""
+"""A host with a grid of batch sizes and lengths, whose errors are similar, so that only every
+fourth cell is fitted; and the batch size whose steps are longer there than those of twice as many
+requests [request]."""
 
 OURS = "vllm"
 """The engine of that grid, and of the steps of random weights."""
@@ -82,7 +83,7 @@ ENGINES: dict[str, dict[str, Any]] = {
         "draft_model_first": "verified and next",
     },
 }
-"""What runs do not tell of the engines that are fitted."""
+"""Properties of the fitted engines that runs do not determine."""
 
 VERSIONS = {
     "sglang": "SGLang with spec v2, 0.5.4 of October 2025; default from 0.5.7 (2026) on",
@@ -128,12 +129,12 @@ def runs(path: Path) -> ServingTable:
 
 
 def rows_for(engine: str, rows: Sequence[Served]) -> list[Served]:
-    """Return the rows that an engine is fitted to: the many of one engine tell of no other."""
+    """Return the rows for the fit of an engine; hosts with very many rows are only for `OURS`."""
     return [row for row in rows if engine == OURS or row.labels["host"] not in (GRID, RANDOM_HOST)]
 
 
 def fit(rows: Sequence[Served]) -> Population:
-    """Fit all engines to those of their rows that are there."""
+    """Fit all engines to their rows in a table."""
     fitted = [row for row in rows if row.deployment["engine"] in ENGINES]
     engines = [str(row.deployment["engine"]) for row in fitted]
     bare = [_with_engine(row, _bare(name)) for row, name in zip(fitted, engines, strict=True)]
@@ -202,7 +203,7 @@ def engine_of_others(
 def _fitted(
     population: Population, engine: str, rows: Sequence[Served], errors: dict[str, Any]
 ) -> EngineProfile:
-    """Return an engine on the mean host; that of no row is as the others are."""
+    """Return an engine on the mean host; an engine without rows is like the others."""
     bare = [_with_engine(row, _bare(engine)) for row in rows]
     record = population.fit_record(engine) | errors
     record |= {"date": date.today().isoformat(), "num_points": max(len(rows), 1)}

@@ -1,8 +1,8 @@
-"""Test which fit serves best where a stack lacks a table, by leaving each table out in turn.
+"""Find the best replacement for a missing table by leaving out each table in turn.
 
-Usage: python calibration/fallbacks.py FOLDER, with the tables that `all_published.py` wrote there,
-which runs this too. Prints the errors of each candidate, writes the rankings that ship, and takes
-fits out of profiles that are worse than what would be taken for them.
+Usage: python calibration/fallbacks.py FOLDER, with the tables of `all_published.py`, which also
+runs this script. It prints the errors of each candidate, writes the shipped rankings, and removes
+fits from profiles whose replacement has a smaller error.
 """
 
 import sys
@@ -33,9 +33,9 @@ PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/core/machines/data"
 MOST_ROWS = 1500
 """Rows of a table that are judged, evenly spaced [-]."""
 OF_ONE_STACK = ("recurrence", "kimi_recurrence", "elementwise")
-"""Kinds whose timings are those of one stack, for all of a device or for its own kernels."""
+"""Kinds whose timings come from one stack, for a whole device or for its own kernels."""
 WORSE = 1.1
-"""A fit that errs by more than this multiple of what would be taken for it is taken out [-]."""
+"""A fit is removed if its error is more than this multiple of the error of its replacement [-]."""
 KEY = ["device", "stack", "kind", "dtype"]
 
 
@@ -136,9 +136,9 @@ def ranking(rows: pd.DataFrame) -> Ranking:
 
 
 def worse_than_fallback(found: pd.DataFrame, rankings: Rankings) -> list[tuple[str, ...]]:
-    """Return the fits that err by far more than what would be taken for them, the worst first.
+    """Return the fits whose errors are far above those of their replacements, the worst first.
 
-    What is taken for another stays, and so does the standard dtype of a stack.
+    Fits that replace others stay, and so does the standard dtype of a stack.
     """
     lost: list[tuple[float, tuple[str, ...], tuple[str, ...]]] = []
     orders = {str(kind): ranked.order for kind, ranked in rankings.kinds.items()}
@@ -169,7 +169,7 @@ def take_out(device: str, stack: str, kind: str, dtype: str) -> None:
 
 
 def write_rankings(fitted: list[Fitted]) -> pd.DataFrame:
-    """Write the rankings, take out what is worse than what they give, and return all errors."""
+    """Write the rankings, remove fits with better replacements, and return all errors."""
     found = pd.DataFrame([row for table in tables(fitted) for row in left_out(table, fitted)])
     by_kind: dict[Any, Ranking] = {kind: ranking(rows) for kind, rows in found.groupby("kind")}
     source = f"tables of {source_name()} left out in turn, {len(fitted)} stacks"

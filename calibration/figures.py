@@ -1,13 +1,13 @@
-"""Figures of the README that no other command prints.
+"""Print figures of the README that no other command prints.
 
-Usage: python calibration/figures.py WHAT [FILE], WHAT being one of
+Usage: python calibration/figures.py WHAT [FILE]. WHAT is one of
 
-    peer FILE   AIConfigurator 0.12.0 (as stored in results/peer.csv) beside this package, on the
-                same rows of a table of measured engines that `specmodel fit check --serving` takes
+    peer FILE   AIConfigurator 0.12.0 (stored in results/peer.csv) and this package, on the
+                same rows of a table of measured engines that `specmodel fit check --serving` reads
     rounds      published rounds of drafters that draft a block (tests/data/draft_rounds.csv)
-    gpt-oss     published decode times of gpt-oss-120b (tests/data/decode_times.csv), by kernels
-                that were fitted and by the data sheet
-    loop        closed loops as stored (results/*/closed_loop_summary.csv)
+    gpt-oss     published decode times of gpt-oss-120b (tests/data/decode_times.csv), with fitted
+                kernels and with the data sheet
+    loop        stored closed loops (results/*/closed_loop_summary.csv)
 """
 
 import argparse

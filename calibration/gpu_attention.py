@@ -1,11 +1,12 @@
-"""Time vLLM's FlashAttention 3 on this GPU, for one and for several query tokens a sequence.
+"""Time vLLM's FlashAttention 3 on this GPU, with one and with several query tokens.
 
 Usage: python calibration/gpu_attention.py OUT.csv
 
-Needs vLLM (0.24 was run) and a Hopper GPU. A row is one layer's attention of a decode step as vLLM
-launches it in a CUDA graph: keys in pages of 16, at most 32 splits, a schedule made before. Rows of
-`plan` 0 have none, as the passes of drafters (`build_for_drafting`). Each graph holds CALLS calls
-over different caches where they are small, so that keys come from memory; the median of REPEATS.
+Needs vLLM (0.24 was run) and a Hopper GPU. A row is the attention of one layer in a decode step, in
+the form in which vLLM launches it in a CUDA graph: keys in pages of 16, at most 32 splits, a
+schedule made before. Rows with `plan` 0 have no schedule, like the passes of drafters
+(`build_for_drafting`). Each graph contains CALLS calls. If caches are small, the calls use
+different caches, so that keys come from memory. A time is the median of REPEATS.
 """
 
 import csv
@@ -35,7 +36,7 @@ POINTS = (
 QUERIES = (1, 2, 3, 4, 6, 8, 16)
 FIELDS = ("num_heads", "num_kv_heads", "head_dim", "batch", "query_tokens", "context", "plan", "us")
 MOST_BYTES, L2_BYTES = 20e9, 2e8
-"""Largest cache, and what is left of none in the L2 cache."""
+"""Largest cache, and size above which the L2 cache keeps nothing between two calls."""
 
 
 def main() -> None:

@@ -1,19 +1,21 @@
-"""Steps of real engines with random weights beside the model, and the host that they tell of.
+"""Compare steps of real engines with random weights with predictions, and fit their host.
 
 Usage: python calibration/gpu_engine.py [FIT.csv [JUDGE.csv ...]] [--engine vllm-0.24]
        [--hardware h200] [--output FILE.toml]
 
 Tables have a row for each point: name (of the engine's configuration), model, method (none, ngram,
-eagle3, mtp or draft_model), draft_length, batch, context and step_ms; draft (a draft model, or the
-name of a configuration FILE.json beside the table), limit (of CUDA graphs, 0 for none), temperature
-and sync (1 where scheduling is synchronous) may be told. Weights are independent and tokens random,
-so that popularity is equal and routing correlation 0; but heads with random weights draft few
-tokens again and again. The host is fitted to all rows of the first table, by default those of
-results/h200_vllm; printed are the errors of each configuration as the engine ships, on the fitted
-host, and on a host fitted without any row of the configuration; what became of the host's seconds;
-and the errors of further tables, which nothing is fitted to, with those of FILE.prompts.csv beside
-them, first tokens of prompts that come alone, and of FILE.beside.csv, what a prompt adds to a step
-of a batch. --output writes the engine on this host.
+eagle3, mtp or draft_model), draft_length, batch, context and step_ms. Optional columns are draft (a
+draft model, or the name of a configuration FILE.json next to the table), limit (of CUDA graphs, 0
+for none), temperature, and sync (1 for synchronous scheduling). Weights are independent and tokens
+are random, so that popularity is equal and routing correlation is 0. Heads with random weights,
+however, draft few tokens again and again.
+
+The host is fitted to all rows of the first table, by default those of results/h200_vllm. The script
+prints the errors of each configuration with the shipped engine, on the fitted host, and on a host
+fitted without any row of the configuration. It also prints the changes of host times, and errors on
+the further tables, which nothing is fitted to. For each of these, it reads FILE.prompts.csv (first
+tokens of prompts that come alone) and FILE.beside.csv (time that a prompt adds to the step of a
+batch) if they exist. --output writes the engine on this host.
 """
 
 import argparse
@@ -46,13 +48,14 @@ RANDOM_HOST = "h200-random"
 RANDOM: dict[str, Any] = {"routing_correlation": 0.0, "popularity_exponent": 0.0}
 """Routing of random weights over random tokens [-]."""
 REPEATING = 0.4
-"""Routing correlation of a head's drafts with random weights: the best of 0, 0.2, ..., 1 for three
-drafts of Qwen3-30B at temperature 1, of `STEPS`. Four requests with seven drafts each, at 12.4 ms,
-take less than with seven random ones, 18.7 ms, though these have no passes of a drafter [-]."""
+"""Routing correlation of the drafts of a head with random weights: the best of 0, 0.2, ..., 1 for
+three drafts of Qwen3-30B at temperature 1, of `STEPS`. Four requests with seven drafts each need
+12.4 ms, less than with seven random drafts (18.7 ms), although those need no passes of a drafter
+[-]."""
 
 
 def read_steps(path: Path, hardware: str = "h200") -> list[Served]:
-    """Return the points of a table as runs, each of a step; drafters are files beside it."""
+    """Return the points of a table as runs of one step; the folder has files of drafters."""
     rows = pd.read_csv(path, comment="#").to_dict("records")
     return [_run(row, hardware, path.parent) for row in rows]
 
@@ -90,7 +93,7 @@ def _run(row: Mapping[Any, Any], hardware: str, folder: Path) -> Served:
 
 
 def _drafter(row: Mapping[Any, Any], folder: Path) -> str:
-    """Return the drafter of a point: a name, or a file or the name of its own head or model."""
+    """Return the drafter of a point: a name, a file, or the name of its own head or model."""
     own = row.get("draft")
     if own is None or pd.isna(own):
         return str(row["method"])
@@ -162,7 +165,7 @@ def judged(rows: Sequence[Served], engines: Mapping[str, EngineProfile]) -> pd.D
 
 
 def first_tokens(path: Path, hardware: str, engine: EngineProfile) -> pd.DataFrame:
-    """Return how long prompts took to their first token, alone, beside their passes [ms]."""
+    """Return measured times to the first token of prompts alone, and their passes [ms]."""
     found = []
     for row in pd.read_csv(path).to_dict("records"):
         deployment = _plain(row, hardware, engine)
@@ -173,7 +176,7 @@ def first_tokens(path: Path, hardware: str, engine: EngineProfile) -> pd.DataFra
 
 
 def added(path: Path, hardware: str, engine: EngineProfile) -> pd.DataFrame:
-    """Return what prompts added to steps of plain batches, beside what is predicted [ms]."""
+    """Return measured and predicted times that prompts add to steps of plain batches [ms]."""
     found = []
     for row in pd.read_csv(path).query("method == 'none'").to_dict("records"):
         deployment = _plain(row, hardware, engine)

@@ -1,21 +1,22 @@
-"""Time decode steps of a vLLM with random weights on this GPU: the table that gpu_engine.py judges.
+"""Time decode steps of a vLLM with random weights on this GPU, for gpu_engine.py.
 
 Usage: python calibration/gpu_steps.py PLAN.json OUT.csv [--configs FOLDER] [--seconds 540]
 
-Needs vLLM (0.24 was run) and a GPU; neither weights nor a network. PLAN.json is a list of engines:
-name, model (a folder with a config.json, below FOLDER perhaps), batches and, where it drafts,
-method (ngram, eagle3, mtp or draft_model), draft_length and draft (a folder); further contexts
-(default 256), tokens_per_step (accepted by vLLM's synthetic rejection), temperature (default 1),
-limit (of CUDA graphs; 0 runs eagerly), more (pairs of batch and context), arguments of EngineArgs
-and environment (variables). Each engine runs in a process of its own, which is ended after its
-time; a row is written as soon as it is measured. Drafts of n-gram are drawn at random, so that
-random weights reject them. A step is the median time between outputs once every request decodes.
+Needs vLLM (0.24 was run) and a GPU, but neither weights nor a network. PLAN.json is a list of
+engines: name, model (a folder with a config.json, possibly below FOLDER) and batches. If the engine
+drafts, it has method (ngram, eagle3, mtp or draft_model), draft_length and draft (a folder).
+Optional are contexts (default 256), tokens_per_step (accepted by vLLM's synthetic rejection),
+temperature (default 1), limit (of CUDA graphs; 0 runs eagerly), more (pairs of batch and context),
+arguments of EngineArgs and environment (variables). Each engine runs in its own process, which is
+ended after its time. A row is written as soon as it is measured. Drafts of n-gram are random, so
+that random weights reject them. A step is the median time between outputs while all requests
+decode.
 
-Where a plan names prompts (lengths), OUT.prompts.csv tells how long each takes alone to its first
-token; where it names beside (pairs of batch and prompt), OUT.beside.csv tells how much longer a
-step is that takes such a prompt beside a batch that decodes; where it names loads (rate, requests,
-prompt, output, seed), OUT.requests.csv has a row for each request of Poisson arrivals, as
-load_judge.py reads it: at rate 0 all come at once, and with sigma outputs are log-normal.
+If a plan has prompts (lengths), OUT.prompts.csv has the time of each prompt alone to its first
+token. If it has beside (pairs of batch and prompt), OUT.beside.csv has the time that such a prompt
+adds to the step of a batch that decodes. If it has loads (rate, requests, prompt, output, seed),
+OUT.requests.csv has a row for each request of Poisson arrivals, in the form that load_judge.py
+reads. At rate 0 all requests come at once, and with sigma outputs are log-normal.
 """
 
 import argparse
@@ -49,10 +50,10 @@ REQUEST_FIELDS = (
 STEPS, WARM, FEWEST = 40, 6, 8
 """Steps timed, steps before them, and the fewest that count."""
 MOST_SECONDS = 170.0
-"""What an engine may take, its compilation included [s]."""
+"""Longest time of an engine, including its compilation [s]."""
 PROMPT_REPEATS = 5
 BESIDE_CONTEXT, BESIDE_REPEATS, BESIDE_STEPS = 512, 12, 6
-"""Context of those that decode, prompts taken beside them, and steps from one to the next."""
+"""Context of requests that decode, prompts that they carry, and the steps between two prompts."""
 SPREAD, MOST_OUTPUT = 0.3, 7000
 """By how much prompts and outputs under load differ from their mean [-], and the longest output."""
 
@@ -222,7 +223,7 @@ def _steps(
 
 
 def _first_token(started: Any, tokens: int, vocabulary: int) -> float:
-    """Return how long a prompt takes to its first token on an engine that does nothing else [s]."""
+    """Return the time of a prompt to its first token on an idle engine [s]."""
     from vllm import SamplingParams
 
     prompt, begun = _prompt(tokens, vocabulary), time.perf_counter()

@@ -1,10 +1,10 @@
-"""The table of grounds: how far off published hosts are that were left out, by cell.
+"""Write the table of grounds: errors of published hosts that were left out, by cell.
 
-Usage: python calibration/grounds.py TABLE ... [--write]. Tables are as `interval_judge.py` takes
-them. The spread of a cell is that at which the interval score of its rows is least; a host weighs
-alike in each cell that it has rows of. Each host is judged by the table of the others. Prints the
-table, errors and intervals of left-out hosts by cell, and how gains and losses were called; --write
-puts it into ``specmodel/core/prediction/grounds.csv``.
+Usage: python calibration/grounds.py TABLE ... [--write]. Tables have the form that
+`interval_judge.py` reads. The spread of a cell minimises the interval score of its rows. In each
+cell, all hosts with rows have the same weight. Each host is judged with a table fitted to the
+others. The script prints the table, errors and intervals of left-out hosts by cell, and how gains
+and losses were called. --write writes ``specmodel/core/prediction/grounds.csv``.
 """
 
 import sys
@@ -75,7 +75,7 @@ def _ground(cell: Cell, rows: int, hosts: int, spread: float) -> Ground:
 
 
 def with_grounds(known: Sequence[Ground], judged: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-    """Return what is judged with other grounds than those that ship."""
+    """Return predictions with other grounds than the shipped ones."""
     by_cell = {each.cell: each for each in known}
     with patch.object(ground, "grounds", lambda: by_cell):
         return judged()
@@ -137,9 +137,10 @@ def scores_of(rows: pd.DataFrame, spread: float = 0.0) -> FloatArray:
 def frame_of(
     grounds: Sequence[Ground], given: pd.DataFrame, published: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return grounds as a table, with errors of left-out hosts and what came true of what was said.
+    """Return grounds as a table, with errors of left-out hosts and how often words were right.
 
-    `given` and `published` are rows as left out, with the acceptance of the run and with published.
+    `given` and `published` are predictions of left-out rows, with the acceptance of the run and
+    with published acceptance.
     """
     found = []
     for each in grounds:
@@ -156,7 +157,7 @@ def frame_of(
 
 
 def shares(rows: pd.DataFrame) -> Shares:
-    """Return the share that came true by what the chance of a gain says."""
+    """Return the share of gains that came, by the predicted chance of a gain."""
     speedups = rows[rows["quantity"] == "speedup"]
     chance, came = speedups["chance"], speedups["measured"] > judge.LOSS
     return Shares(

@@ -1,13 +1,14 @@
-"""Gains of MTP beside those of InferenceX's pages, whose prompts are random tokens.
+"""Compare predicted gains of MTP with InferenceX's pages, whose prompts are random tokens.
 
 Usage: python calibration/inferencex.py [FILE]
 
-FILE, `calibration/tables/inferencex.csv` by default, has a row a page and concurrency: page,
-target, hardware (8xh200), engine, draft_length, isl, osl, concurrency, tpot_off_ms, tpot_mtp_ms and
-is_extrapolated, which tells where the plain curve is continued; where known, those of OPTIONS.
-Nobody published how many drafts are accepted there. Gains are told with acceptance as published, on
-mixed use, on each page with its own shift of the logit of acceptance, and with the shift fitted to
-all other pages, which is how `task="random"` would meet a new page; intervals are of the last.
+FILE, by default `calibration/tables/inferencex.csv`, has a row for each page and concurrency: page,
+target, hardware (8xh200), engine, draft_length, isl, osl, concurrency, tpot_off_ms, tpot_mtp_ms,
+and is_extrapolated, which is true where the plain curve is extended. Columns of OPTIONS are
+present if known. The acceptance of these runs is not published. Gains are therefore predicted in
+four ways: with published acceptance, on mixed use, with a shift of the logit of acceptance fitted
+to each page, and with the shift fitted to all other pages. The last is the accuracy of
+`task="random"` on a new page; intervals are those of the last.
 """
 
 import argparse
@@ -25,9 +26,10 @@ from specmodel.core.drafters.measured_heads import PublishedHead, published_head
 from specmodel.core.drafters.tasks import MIXTURE, task_shifts
 
 OPTIONS = ("weight_dtype", "kv_dtype", "tensor_parallel", "data_parallel", "expert_parallel")
-"""Columns that are taken where they are known; tensor_parallel is all GPUs else."""
+"""Columns that are read if they are known. By default, tensor_parallel is the number of all
+GPUs."""
 SHARE = 0.9
-"""Mean length of prompts and outputs, which are drawn from 0.8 to 1 of what is named [-]."""
+"""Mean length of prompts and outputs, which are drawn from 0.8 to 1 of the nominal length [-]."""
 TABLE = Path(__file__).parent / "tables" / "inferencex.csv"
 
 

@@ -1,13 +1,13 @@
-"""How often intervals of speedups hold, and words on gains, for published hosts that were left out.
+"""Judge intervals of speedups and words on gains with published hosts that were left out.
 
 Usage: python calibration/interval_judge.py TABLE ... [--without-own]. Tables have pairs with and
-without speculation, as `specmodel fit check --serving` takes them. Finds the law of what differs
-between hosts (HOST_SHARE, RECURRENT_SPREAD, UNSEEN_CHANCE and UNSEEN_COST of
-specmodel/core/prediction/intervals.py) from all hosts, and for each host from the others; prints
-the constants to ship, then, each host by the law of the others, errors and intervals by table,
-class and host, and how gains and losses were called. Engines are those that ship, of which some
-hosts have a part; with --without-own, hosts of `tables/engine_pairs.csv` have engines fitted
-without them, which takes minutes.
+without speculation, in the form that `specmodel fit check --serving` reads. The script fits the law
+of differences between hosts (HOST_SHARE, RECURRENT_SPREAD, UNSEEN_CHANCE and UNSEEN_COST of
+specmodel/core/prediction/intervals.py) to all hosts, and for each host to the others. It prints the
+constants to ship, and then errors and intervals by table, class and host, each host with the law of
+the others, and how gains and losses were called. Engines are the shipped ones, to which some of the
+hosts contributed. With --without-own, hosts of `tables/engine_pairs.csv` have engines fitted
+without them, which needs minutes.
 """
 
 import sys
@@ -46,7 +46,7 @@ _COLUMNS = {
 }
 """Other names of columns."""
 _NOTED = {"temperature": r"^temperature (\d+)", "proposal_rate": r"proposal_rate=([\d.]+)"}
-"""Columns that stand in notes."""
+"""Columns that are in the notes of rows."""
 
 
 class Errors(Struct, frozen=True, kw_only=True, eq=False):
@@ -169,7 +169,7 @@ def without_own(tables: dict[str, ServingTable]) -> dict[str, ServingTable]:
 
 
 def judged(tables: dict[str, ServingTable]) -> pd.DataFrame:
-    """Return all rows with what is predicted, step times as their inverses, in which gains grow."""
+    """Return all rows with predictions, and step times as their inverses, in which gains grow."""
     found = []
     for name, table in tables.items():
         rows = judge_serving(table)[0]
@@ -191,7 +191,7 @@ def class_of(target: Architecture) -> str:
 
 
 def errors_of(tables: dict[str, ServingTable]) -> Errors:
-    """Return the errors of all rows, with variances as they are without what is sought."""
+    """Return the errors of all rows, with the variances without the fitted law."""
     with_host, without = (
         _variances(_at_law(tables, [share, 0.0, 0.0, 0.0])) for share in (1.0, 0.0)
     )
@@ -206,7 +206,7 @@ def errors_of(tables: dict[str, ServingTable]) -> Errors:
 
 
 def _variances(rows: pd.DataFrame) -> FloatArray:
-    """Return those of the side of an interval on which the measured speedup lies [-]."""
+    """Return the variances of that side of an interval on which the measured speedup lies [-]."""
     is_below = rows["measured"] < rows["predicted"]
     end = rows["low"].where(is_below, rows["high"])
     return np.asarray((np.log(end / rows["predicted"]) / NORMAL_80) ** 2)
@@ -238,7 +238,7 @@ def judged_left_out(tables: dict[str, ServingTable], errors: Errors) -> pd.DataF
 
 
 def told(rows: pd.DataFrame) -> dict[str, object]:
-    """Return errors of rows, how many intervals hold, and how gains and losses were called."""
+    """Return errors of rows, shares inside intervals, and how gains and losses were called."""
     log_error = np.log(rows["predicted"] / rows["measured"])
     speedups = rows[rows["quantity"] == "speedup"]
     losses = speedups[speedups["measured"] < LOSS]
@@ -256,7 +256,7 @@ def told(rows: pd.DataFrame) -> dict[str, object]:
 
 
 def by_word(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return how often what a chance said came true, of gains and of losses."""
+    """Return how often the word for a chance was right, for gains and for losses."""
     speedups = rows[rows["quantity"] == "speedup"]
     likelier = np.maximum(speedups["chance"], 1 - speedups["chance"])
     speedups = speedups.assign(

@@ -1,10 +1,11 @@
-"""Errors of the kernels that ship, on published timings of shapes that they were not fitted to.
+"""Print errors of the shipped kernels on published timings of shapes that were not fitted.
 
-Usage: python calibration/kernel_errors.py (the extra `datasets`; half a minute). Prints a line for
-each stack and dtype, the range over stacks of each column, and what share of points of those shapes
-80 % intervals hold by the errors of kernels alone. All in per cent: experts read from balanced
-routing the mean over shapes (`experts`) and the median over points (`median`), under power laws the
-mean of both (`power`); the other kinds the median over points.
+Usage: python calibration/kernel_errors.py (needs the extra `datasets`; half a minute). The script
+prints a line for each stack and dtype, the range of each column over stacks, and the share of
+points of those shapes inside 80 % intervals with the errors of kernels alone. All values are in per
+cent. For experts read from memory, they are the mean over shapes (`experts`) and the median over
+points (`median`) with balanced routing, and the mean of both under power laws (`power`). For other
+kinds, they are medians over points.
 """
 
 import numpy as np
@@ -44,7 +45,7 @@ def _power_law(table: pd.DataFrame) -> pd.Series:
 
 
 def held_of(judged: pd.DataFrame, stack: FittedStack) -> dict[str, float]:
-    """Return what share of the points of each kind, mostly in bf16, intervals hold [%]."""
+    """Return the share of points of each kind, mostly in bf16, that are inside intervals [%]."""
     missed, found = (judged["latency"] / judged["predicted"]).map(np.log).abs(), {}
     for kind in MAIN_KINDS:
         own = (judged["component"] == kind) & (judged["dtype"] == fitted_dtype(kind))

@@ -1,11 +1,12 @@
-"""What each published decode time consists of, and which change of one term alone would meet it.
+"""Split each published decode time into terms, and find which term could explain its error.
 
-Usage: python calibration/ledger.py FILE [ROWS]. FILE is a table of measured engines, as `specmodel
-fit check --serving` takes it; with ROWS, a CSV of that name gets the ledger row by row. Terms are
-the component times of the pass, what the host adds, and what prompts of others add. Printed are
-groups by model, engine, GPU and dtype, and how the share of each term goes with the error: in all
-rows, and with each model left out in turn. A cause is worth looking for where no model turns the
-sign. Runs that others of the table contradict are named and left out.
+Usage: python calibration/ledger.py FILE [ROWS]. FILE is a table of measured engines in the form
+that `specmodel fit check --serving` reads. With ROWS, the ledger of all rows is written to a CSV of
+that name. Terms are the component times of the pass, the time that the host adds, and the time that
+prompts of other requests add. The script prints groups by model, engine, GPU and dtype, and the
+relation between the share of each term and the error: in all rows, and with each model left out in
+turn. A cause is plausible if the sign is the same without any of the models. Runs that contradict
+other runs of the table are listed and left out.
 """
 
 import sys
@@ -59,10 +60,10 @@ def main(path: str, rows: str | None = None) -> None:
 
 
 def contradicted(rows: Sequence[Served], most: float = MOST) -> dict[str, float]:
-    """Return by row how many times as long runs take as on a GPU that reads no faster [-].
+    """Return by row the ratio of a time to that on a GPU that reads no faster [-].
 
-    These are all rows of a deployment and lengths of which one takes more than `most` times as
-    long as the same run, by the same engine and layout, on the other GPU.
+    The rows are those of a deployment and lengths of which one needs more than `most` times as long
+    as the same run, with the same engine and layout, on the other GPU.
     """
     runs = pd.DataFrame([_identity(row) for row in rows])
     both = runs.merge(runs, on=["run", "lengths", "batch_size"], suffixes=("", "_of_other"))

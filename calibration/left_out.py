@@ -1,9 +1,9 @@
-"""Leave each development model out of every choice that was made on decode times, and judge it.
+"""Leave each development model out of every choice that used decode times, and judge it.
 
-Usage: python calibration/left_out.py FILE. FILE is a table of measured engines, as `specmodel
-fit check --serving` takes it. Each choice has alternatives; for each model left out, each choice is
-made anew by the least mean error over the other models, the spread of a deployment is fitted to
-these, and the left-out model is predicted by both. Prints what would have been chosen, and errors.
+Usage: python calibration/left_out.py FILE. FILE is a table of measured engines in the form that
+`specmodel fit check --serving` reads. Each choice has alternatives. For each model, each choice is
+made again with the smallest mean error over the other models, and the spread of a deployment is
+fitted to them. The left-out model is then predicted. The script prints the choices and errors.
 """
 
 import sys
@@ -25,7 +25,7 @@ LOAD = ("prompt_length", "output_length", "lockstep")
 """Points of a row without which no step carries prefill."""
 
 Change = Callable[[Served], Mapping[str, Any]]
-"""What an alternative changes of the deployment of a row; None takes a name out."""
+"""Changes of an alternative to the deployment of a row; None removes a name."""
 
 
 class Choice(NamedTuple):
@@ -87,7 +87,8 @@ CHOICES = (
     ),
     Choice("prefill of others", {"carried": of_all(), "none": of_all()}),
 )
-"""What was chosen with these rows in sight; links and stand-ins are chosen by tables of kernels."""
+"""Choices that were made when these rows were known. Links and replacements are chosen with tables
+of kernels."""
 
 
 def main(path: str) -> None:
@@ -116,7 +117,7 @@ def main(path: str) -> None:
 
 
 def choose(errors: Mapping[tuple[str, str], "pd.Series[float]"], model: str) -> dict[str, str]:
-    """Return the alternative of each choice with the least mean error over the other models."""
+    """Return the alternative of each choice with the smallest mean error over the other models."""
     chosen = {}
     for choice in CHOICES:
         means = {
@@ -128,7 +129,7 @@ def choose(errors: Mapping[tuple[str, str], "pd.Series[float]"], model: str) -> 
 
 
 def changed_by(table: ServingTable, chosen: Mapping[str, str]) -> ServingTable:
-    """Return a table whose rows run as alternatives of the choices say."""
+    """Return a table whose rows run with the given alternatives."""
     rows = []
     for row in table.rows:
         deployment = dict(row.deployment)
@@ -150,7 +151,7 @@ def error_of(table: ServingTable, choice: Choice, name: str) -> "pd.Series[float
 
 
 class Judged(NamedTuple):
-    """Errors of the rows of a model that was left out, the spread of others, and what it holds."""
+    """Errors of a left-out model, the spread of the others, and shares inside intervals."""
 
     errors: FloatArray
     spread: float
@@ -158,7 +159,7 @@ class Judged(NamedTuple):
 
 
 def judge(table: ServingTable, chosen: Mapping[str, str], model: str) -> Judged:
-    """Return how a model is predicted by what was chosen without it."""
+    """Return the errors of a model with the choices that were made without it."""
     rows, _ = judge_serving(table)
     least = spreads_of(table, chosen).set_index("model")["least_spread"]
     spread = fit_spread(least.drop(model).to_numpy())
@@ -170,7 +171,7 @@ _SPREADS: dict[tuple[str, ...], pd.DataFrame] = {}
 
 
 def spreads_of(table: ServingTable, chosen: Mapping[str, str]) -> pd.DataFrame:
-    """Return the spread from which the interval of each row holds, computed once a choice."""
+    """Return the smallest spread whose interval contains each row; cached for each choice."""
     key = tuple(chosen.values())
     if key not in _SPREADS:
         _SPREADS[key] = least_spreads(without_engine(table))
@@ -178,7 +179,7 @@ def spreads_of(table: ServingTable, chosen: Mapping[str, str]) -> pd.DataFrame:
 
 
 def told_of(judged: Judged, chosen: Mapping[str, str], model: str) -> str:
-    """Say how far off a model is that was left out, and what was chosen otherwise without it."""
+    """Print the errors of a model that was left out, and the choices that differ without it."""
     firsts = {choice.name: next(iter(choice.alternatives)) for choice in CHOICES}
     otherwise = [f"{name} {value}" for name, value in chosen.items() if value != firsts[name]]
     error = np.abs(judged.errors)

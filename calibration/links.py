@@ -1,7 +1,7 @@
 """Fit links and all-reduces to published tables, and write them into the profiles.
 
-Usage: python calibration/links.py. Prints how far off all-reduces are that were left out of the
-fits; `all_published.py` begins with the same.
+Usage: python calibration/links.py. Prints errors of all-reduces that were left out of the fits.
+`all_published.py` runs this script first.
 """
 
 import re
@@ -37,9 +37,9 @@ SIZES = (2**11, 2**28)
 PASSES = (2**11, 2**25)
 """Messages that the efficiency of a link is fitted to [B]."""
 NODE = (2, 8)
-"""GPUs that take part [-]."""
+"""Number of GPUs in an all-reduce [-]."""
 LARGEST_NODE = {"gb300": 4}
-"""GPUs of a node where those of other nodes were timed, too, which SGLang joins by NCCL [-]."""
+"""GPUs of a node on devices where several nodes were timed, which SGLang joins with NCCL [-]."""
 LIKE = {
     "a100_sxm_40gb": ("a100_sxm_80gb",),
     "a800_sxm_80gb": ("a100_sxm_80gb",),
@@ -53,7 +53,8 @@ LIKE = {
         ("h100_sxm", "h200_sxm"),
     ),
 }
-"""Devices without tables, and those whose rows they take; others take all of their kind of link."""
+"""Devices without tables, and the devices whose rows they use. Others use all rows of their kind of
+link."""
 
 
 _LINK = re.compile(r"^\[link\][^\n]*\n(?:[^\[\s][^\n]*\n)*", re.MULTILINE)
@@ -120,7 +121,7 @@ def write_link(hardware: str, efficiency: float, source: str) -> None:
 
 
 def fit_efficiencies(links: dict[str, Link]) -> None:
-    """Fit the efficiency of links to TensorRT-LLM's; devices without take the mean of a kind."""
+    """Fit efficiencies of links to TensorRT-LLM's tables; other devices get means of a kind."""
     tables = published_all_reduces(links, PASSES)
     fitted = {
         entry.hardware: link_efficiency(links[entry.hardware], entry.table)
@@ -144,7 +145,7 @@ def record(fitting: LinkFitting, version: str, measured_on: str) -> AllReduceFit
         version=version,
         source=f"all-reduces of 2 KB to 256 MB on 2 to 8 GPUs, {source_name()}, {measured_on}",
         **asdict(fitting.parameters),
-        num_points=fitting.result.num_points,
+        num_points=fitting.result.residuals.size,
         mean_error=rounded(error.mean(), 3),
         median_error=rounded(np.median(error), 3),
     )
@@ -158,7 +159,7 @@ def fit_together(links: dict[str, Link], tables: list[AllReduces]) -> LinkFittin
 
 
 def relatives(name: str, links: dict[str, Link], measured: list[str]) -> list[str]:
-    """Return the measured devices whose rows a device takes: itself, or those it is like."""
+    """Return the measured devices whose rows a device uses: itself, or similar devices."""
     if name in measured:
         return [name]
     kind = links[name].kind
@@ -194,9 +195,9 @@ def fit_links() -> pd.DataFrame:
 
 
 def with_all_reduces(text: str, fits: Mapping[str, AllReduceFit]) -> str:
-    """Return the TOML of a hardware profile with its fitted all-reduces, by stack, replaced.
+    """Return the TOML of a hardware profile after replacing its fitted all-reduces, by stack.
 
-    An InputError says if the profile has no link, or the result does not do.
+    Raise an InputError if the profile has no link, or if the result is invalid.
     """
     kept = without_table(text, "link.all_reduce")
     link = _LINK.search(kept)

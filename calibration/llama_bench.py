@@ -1,10 +1,10 @@
 """Fit the kernels of llama.cpp by back end to published runs of llama-bench.
 
-Usage: python calibration/llama_bench.py [--left-out] [--write] [BACKEND ...]. Takes
-tables/llama_bench.csv and tables/machines_llama.csv; prints how far decoding without speculation,
-and passes of more tokens, are off; with --left-out, on machines left out in turn, whose spread is
-then the one that --write puts beside the fits of all rows into
-specmodel/core/machines/data/llama_cpp.toml, whose limits stay.
+Usage: python calibration/llama_bench.py [--left-out] [--write] [BACKEND ...]. Reads
+tables/llama_bench.csv and tables/machines_llama.csv. The script prints errors of decoding without
+speculation and of passes with more tokens. With --left-out, errors are those of machines that are
+left out in turn. --write writes the fits of all rows, with the spread of left-out machines, into
+specmodel/core/machines/data/llama_cpp.toml; its limits do not change.
 """
 
 import re
@@ -55,15 +55,15 @@ MODELS = {
     "glm4moe 106B.A12B": "glm-4.5-air",
     "lfm2moe 8B.A1B": "lfm2-8b-a1b",
 }
-"""Models by the names that tables print; shapes alike stand in for qwen2 14B."""
+"""Models by the names that tables print. Similar shapes replace qwen2 14B."""
 UNKNOWN = ("Q1_0",)
 """Dtypes that no release has."""
 LIKE = ("int4", "q4_0", "int8", "bf16")
-"""Classes of dtypes, in the order in which they stand in for one that no row has."""
+"""Classes of dtypes, in the order in which they replace a class without rows."""
 FIRST_PULL = 12000
 """Likewise, by the pull requests of rows without a date."""
 Q6_K = "/pull/26079"
-"""A table whose files are not told; they are as large as Q6_K."""
+"""A table that does not name its files, whose sizes are those of Q6_K."""
 LONG, LONG_WEIGHT = 128, 0.2
 """Tokens of a pass beyond which it is no verify pass, and how much it weighs."""
 KERNELS = "2025-08"
@@ -123,14 +123,14 @@ def model(name: str, dtype: str) -> Architecture:
 
 
 def dtype_of(printed: str) -> str:
-    """Return the dtype of all matrices but experts in MXFP4, beside which files have Q8_0."""
+    """Return the dtype of all matrices but experts in MXFP4; such files have Q8_0 otherwise."""
     names = {"f16": "bf16", "f32": "fp32", "q2_k_m": "q2_k", "mxfp4": "q8_0"}
     name = names.get(printed.lower(), printed)
     return check_dtype("weight_dtype", name)
 
 
 def read(backend: str) -> pd.DataFrame:
-    """Return the rows of a back end that say model, dtype and machine, each a pass."""
+    """Return the rows of a back end with a model, dtype and machine, each for a pass."""
     d = pd.read_csv(TABLES / "llama_bench.csv", comment="#")
     notes = d["notes"].fillna("")
     is_q6_k = d["source"].str.endswith(Q6_K)
@@ -244,14 +244,14 @@ def without_expert_vectors(table: llama_cpp.LlamaCpp) -> llama_cpp.LlamaCpp:
 
 
 def class_of(dtype: str) -> str:
-    """Return the dtype whose kernels' numbers hold for a dtype."""
+    """Return the dtype whose fit is valid for a dtype."""
     found = {"bf16": "bf16", "fp32": "bf16", "q8_0": "int8", "mxfp4": "q4_0"}
     legacy = dict.fromkeys(("q4_0", "q4_1", "q5_0", "q5_1"), "q4_0")
     return (found | legacy).get(dtype, "int4")
 
 
 def varied(d: pd.DataFrame) -> dict[str, tuple[float, float, float]]:
-    """Return the numbers that rows can tell, with where to begin and bounds."""
+    """Return the numbers that rows can determine, with starts and bounds."""
     found = {"launch": (4e-6, 1e-7, 1e-4)}
     of_kind: dict[str, dict[str, set[str]]] = {"gemm": {}, "experts": {}}
     for name, machine_of, dtype in zip(d["model"], d["machine"], d["dtype"], strict=True):
@@ -269,9 +269,9 @@ def varied(d: pd.DataFrame) -> dict[str, tuple[float, float, float]]:
 
 
 def fit(d: pd.DataFrame, backend: str, known: dict[str, float] | None = None) -> dict[str, float]:
-    """Return the numbers of least robust error, machines and models weighing alike.
+    """Return the numbers with the smallest robust error; machines and models weigh equally.
 
-    `known` are those of more rows, from where few steps do.
+    `known` are numbers fitted to more rows, from where few steps are needed.
     """
     names = varied(d)
     kinds = sorted({name.split(".")[0] for name in names} - {"launch"}, reverse=True)

@@ -1,11 +1,11 @@
 """Close the loop on llama.cpp's CPU kernels: fit passes of few batch sizes, judge others.
 
 Usage: python calibration/llama_cpp.py PASSES.csv [--server SERVER.csv] [--hardware PROFILE]
-[--write]. PASSES.csv has CPU milliseconds of passes of random models (`results/llama_cpp` says how
-they were made): model, context, sequences, tokens_each, cpu_ms. Fits the time of a pass on batch
-sizes 1 and 4, judges the others and the ratios of verify passes to decode steps; then, with
---server, steps of a server with a draft model; --write puts the fit of all rows into
-specmodel/core/machines/data/llama_cpp.toml.
+[--write]. PASSES.csv has CPU milliseconds of passes of random models (`results/llama_cpp` describes
+how they were made): model, context, sequences, tokens_each, cpu_ms. The script fits the time of a
+pass at batch sizes 1 and 4, and judges the other sizes and the ratios of verify passes to decode
+steps. With --server, it also judges steps of a server with a draft model. --write writes the fit of
+all rows into specmodel/core/machines/data/llama_cpp.toml.
 """
 
 import argparse
@@ -105,7 +105,7 @@ def table_of(values: dict[str, float]) -> llama_cpp.LlamaCpp:
 
 
 def fit(d: pd.DataFrame, hardware: HardwareProfile) -> dict[str, float]:
-    """Return the numbers of least robust error."""
+    """Return the numbers with the smallest robust error."""
     classes = {DTYPES[str(name).partition("-")[2]] for name in d["model"]}
     start = {name: value for name, value in START.items() if name != "rate"}
     start |= {f"{name}.rate": START["rate"] for name in sorted(classes)}

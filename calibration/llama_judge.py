@@ -1,9 +1,9 @@
-"""Judge predictions of llama.cpp by published runs that no number was fitted to.
+"""Judge predictions of llama.cpp with published runs that no number was fitted to.
 
-Usage: python calibration/llama_judge.py [-v]. Takes tables/llama_speculative.csv (one slot, short
+Usage: python calibration/llama_judge.py [-v]. Reads tables/llama_speculative.csv (one slot, short
 contexts), llama_speculative_wide.csv (several slots, long contexts) and llama_host_experts.csv
-(plain rates with experts on the host); prints how often the sign of the gain is right, and median
-errors. Acceptance is each run's own.
+(plain rates with experts on the host). The script prints how often the sign of the gain is right,
+and median errors. The acceptance is that of each run.
 """
 
 import sys
@@ -30,7 +30,7 @@ MACHINES = {
     "RTX 2080 8 GB": "rtx_2080",
 }
 TARGETS = {"Qwen2.5-Coder-32B-Instruct": "qwen3-32b", "DeepSeek-Coder-V2-Lite": "deepseek-v2-lite"}
-"""Shapes that stand in for models that do not ship."""
+"""Shapes that replace models that do not ship."""
 SMALL = "qwen3.5-0.8b"
 DRAFTERS = {
     "mtp": "mtp",
@@ -50,11 +50,12 @@ HOSTS = {
     "Ryzen 9 9950X": (89.6, 16),
     "Core i9-10900X": (93.9, 10),
 }
-"""Bandwidth of all memory channels of a processor, where a run does not say, and cores [GB/s]."""
+"""Bandwidth of all memory channels of a processor [GB/s], and cores, for runs that do not state
+them."""
 USUAL = {"rtx": "cuda", "gb": "cuda", "rx": "hip", "mi": "hip", "strix": "vulkan", "m": "metal"}
 """Back ends by how names of machines begin."""
 CONTEXT = 512
-"""Entries where a run does not say [token]."""
+"""Entries of the cache for runs that do not state them [token]."""
 
 
 def where_of(row: Any) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def where_of(row: Any) -> dict[str, Any]:
 
 
 def is_dtype(name: Any) -> bool:
-    """Tell whether the file's type is told by a name that is known."""
+    """Return whether the name of the file's type is a known dtype."""
     return isinstance(name, str) and " " not in name and name.lower() != "mxfp4"
 
 

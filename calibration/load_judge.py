@@ -1,13 +1,13 @@
-"""A real vLLM under Poisson load on a CPU, as recorded, beside what the simulator of serving says.
+"""Compare recorded runs of a real vLLM under Poisson load with the simulator of serving.
 
     python calibration/load_judge.py FOLDER [--ttft-target S] [--tpot-target S]
 
-FOLDER (results/vllm_cpu_load, results/h200_vllm) has requests.csv, a row a request, of loads told
-apart by draft length, rate, seed and repeat; load.json, what was served, asked for and limited; and
-perhaps served.K.csv, closed loops of the same server, and an engine fitted to those alone. Prints
-how far each kind of prediction is off and writes judged.csv, a row a run; with targets, the rate
-with 90 % of requests within them, measured and predicted. Nothing is fitted to these runs, and
-acceptance is that of the closed loops.
+FOLDER (results/vllm_cpu_load, results/h200_vllm) has requests.csv with a row for each request; its
+loads differ in draft length, rate, seed and repeat. load.json describes what was served, the
+requests and the limits. Optional are served.K.csv, closed loops of the same server, and an engine
+fitted only to them. The script prints errors of each kind of prediction and writes judged.csv with
+a row for each run. With targets, it prints the measured and the predicted rate at which 90 % of
+requests meet them. Nothing is fitted to these runs, and acceptance is that of the closed loops.
 """
 
 import argparse
@@ -32,11 +32,11 @@ from specmodel.simulate.trial import Trial
 LUCKS = 8
 """Draws of acceptance over which a simulated run is averaged [-]."""
 RUN = ["draft_length", "request_rate", "seed", "repeat"]
-"""Columns that tell runs apart."""
+"""Columns in which runs differ."""
 
 
 def study(folder: Path, draft_length: int) -> Study:
-    """Return what is simulated: the engine as fitted to closed loops, with their acceptance."""
+    """Return the simulation: the engine fitted to closed loops, with their acceptance."""
     told = json.loads((folder / "load.json").read_text(encoding="utf-8"))
     where: dict[str, Any] = {
         name: value.format(folder=folder) if isinstance(value, str) else value
@@ -114,7 +114,7 @@ def added_time(folder: Path, case: Study, draft_length: int) -> float:
 
 
 def judge(folder: Path) -> pd.DataFrame:
-    """Return each run beside what is predicted of it: as simulated."""
+    """Return each run with its simulated values."""
     asked, found = pd.read_csv(folder / "requests.csv"), []
     cases = {int(length): study(folder, int(length)) for length in asked["draft_length"].unique()}
     added = {length: added_time(folder, case, length) for length, case in cases.items()}
@@ -175,7 +175,7 @@ def shares(folder: Path, length: int, targets: Targets) -> pd.Series:
 
 
 def crossing(found: pd.Series, attainment: float) -> tuple[float, float, float]:
-    """Return the last rate that holds, the first that fails, and where a line between crosses."""
+    """Return the last rate within the targets, the first outside, and the crossing between."""
     fails = found[found < attainment]
     if fails.empty or fails.index[0] == found.index[0]:
         raise SystemExit(f"no rate below one that fails: {found.to_dict()}")
@@ -192,7 +192,7 @@ def capacity(folder: Path, length: int, targets: Targets) -> Capacity:
 
 
 def capacities(folder: Path, targets: Targets) -> str:
-    """Return the capacity measured beside the one predicted, in lines, a draft length each."""
+    """Return the measured and the predicted capacity in lines, one for each draft length."""
     lines = []
     for length in sorted(pd.read_csv(folder / "requests.csv")["draft_length"].unique()):
         found, measured = capacity(folder, length, targets), shares(folder, length, targets)

@@ -1,6 +1,7 @@
-"""Fit of an engine's overheads to measured speedups or times, and errors on what is left out.
+"""Fit the overheads of an engine to measured speedups or times, and judge rows left out.
 
-`specmodel fit engine` moves a shipped profile to a user's runs; this makes one of published tables.
+`specmodel fit engine` updates a shipped profile with a user's runs. This script makes a profile
+from published tables.
 """
 
 import sys
@@ -348,7 +349,7 @@ def _engine_text(fitting: EngineFitting) -> str:
     """Return fitted overheads, errors and warnings."""
     fit = fitting.profile.fit
     found = [f"  {name} = {value:.4g} s" for name, value in fitting.result.parameters.items()]
-    lines = [f"{fitting.profile.name}: {fitting.result.num_points} points", *found]
+    lines = [f"{fitting.profile.name}: {fitting.result.residuals.size} points", *found]
     lines.append(f"  mean error {fitting.result.mean_error:.1%}")
     for column, error in (fit.left_out_error if fit else {}).items():
         lines.append(f"  mean error with each {column} left out in turn {error:.1%}")

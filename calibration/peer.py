@@ -1,14 +1,15 @@
-"""AIConfigurator 0.12.0 on published decode times of whole engines, beside this package.
+"""Predict published decode times of whole engines with AIConfigurator 0.12.0.
 
-Run it with the Python of an environment of its own, which needs ``aiconfigurator==0.12.0`` only:
+Run the script with the Python of a separate environment, which needs only
+``aiconfigurator==0.12.0``:
 
     python -m venv .peer && .peer/bin/pip install aiconfigurator==0.12.0
     .peer/bin/python calibration/peer.py decode_tpot.csv peer.csv
 
-The peer is given the layout and the dtypes that ran, the prompts and outputs as long as they were
-on average, and its own tables of the engine (the newest version it has, as it chooses by itself).
-Rows are drawn with a fixed seed until as many as asked for were answered; what it cannot do is
-counted. `specmodel fit check --serving` judges this package on rows of the same numbers.
+The peer receives the layout and the dtypes of each run, mean lengths of prompts and outputs, and
+its own tables of the engine (the newest version it has, as it chooses by default). Rows are drawn
+with a fixed seed until the requested number has answers; rows that it cannot predict are counted.
+`specmodel fit check --serving` judges this package on rows with the same numbers.
 """
 
 import argparse
@@ -35,8 +36,8 @@ MODELS: dict[tuple[str, str], tuple[str, dict[str, str]]] = {
     ("Qwen3-32B", "fp8"): ("Qwen/Qwen3-32B-FP8", {}),
     ("Qwen3-32B", "fp4"): ("Qwen/Qwen3-32B", {"gemm_quant_mode": "nvfp4"}),
 }
-"""Checkpoints, and what they do not say of their dtypes. The peer knows a model by its shape: that
-of DeepSeek-V3.1 is that of R1, and its checkpoint has the dtypes of R1's in fp4."""
+"""Checkpoints, and dtypes that they do not state. The peer knows a model by its shape: the shape of
+DeepSeek-V3.1 is that of R1, and its checkpoint has the dtypes of R1 in fp4."""
 
 DENSE = ("Llama-3.1-70B", "Qwen3-32B")
 MOST_QUEUED = 0.3

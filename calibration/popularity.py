@@ -1,11 +1,11 @@
-"""Judge by measured engines how unequally experts are used: the spread of their popularity.
+"""Fit the spread of the popularity of experts to measured engines.
 
-Usage: python calibration/popularity.py FILE. FILE is a table of measured engines, as `specmodel
-fit check --serving` takes it. For each spread (`RoutedExperts.popularity_spread`) it prints the
-mean |ln(predicted / measured)| of rows of MoEs, the same about the median of each model, which a
-host that is faster or slower does not move, and which is least with each model left out. Where a
-deployment of the table also ran with MTP, how its speedup falls with the batch size is a second
-opinion that nothing is fitted to.
+Usage: python calibration/popularity.py FILE. FILE is a table of measured engines in the form that
+`specmodel fit check --serving` reads. For each spread (`RoutedExperts.popularity_spread`), the
+script prints the mean |ln(predicted / measured)| of rows of MoEs, and the same relative to the
+median of each model, which does not depend on the speed of the host. It also prints the best spread
+with each model left out. If a deployment of the table also ran with MTP, the change of its speedup
+with the batch size is a second criterion, which nothing is fitted to.
 """
 
 import sys

@@ -1,10 +1,10 @@
-"""Fit the acceptance processes that ship to measured ones.
+"""Fit the shipped acceptance processes to measured ones.
 
 Usage: python calibration/presets.py [NAME ...]. Reads acceptance.csv of calibration/tables
-and writes specmodel/simulate/traces/presets/*.toml; the same numbers every time.
+and writes specmodel/simulate/traces/presets/*.toml. The numbers are the same every time.
 
 Look-ups are copy runs (`copy_runs`). For heads, three parameters (shares of requests and regimes,
-length of regimes) are searched for the autocorrelation and the spread over requests; for each trial
+length of regimes) are fitted to the autocorrelation and the spread over requests. For each trial,
 the survival is solved so that walks of all seven draft lengths emit the measured tokens per step.
 """
 
@@ -34,8 +34,8 @@ ROUNDING_WEIGHT = 1e-3
 """What it costs to leave a published figure by 0.0001, within its rounding; a bend in the decay of
 the gains costs its square."""
 REGIME_WEIGHT = 0.05
-"""What longer regimes cost, by their logarithm. Requests that are alike and have long regimes fit
-about as well as different requests with short ones: this settles which of the two is taken."""
+"""Penalty of longer regimes, by their logarithm. Similar requests with long regimes fit about as
+well as different requests with short regimes; the penalty decides between them."""
 TOLERANCES = {"pooled_autocorrelation": 0.005, "request_spread": 0.005}
 """What the miss of each figure is divided by: a few hundredths of it."""
 
@@ -44,7 +44,7 @@ FIGURES = (
     "proposing_steps", "request_spread", "pooled_autocorrelation", "autocorrelation_within",
     "proposal_share", "wrong_endings",
 )  # fmt: skip
-"""Columns of the table beside tokens per step."""
+"""Further columns of the table, after tokens per step."""
 
 
 def measured_statistics(row: pd.Series) -> TraceStatistics:
@@ -57,10 +57,11 @@ def measured_statistics(row: pd.Series) -> TraceStatistics:
 
 
 def unrounded(tokens_per_step: list[float]) -> np.ndarray:
-    """Return tokens per step that round to the published ones and rise as smoothly as may be.
+    """Return tokens per step that round to the published ones and increase as smoothly as possible.
 
-    Taken literally, 1.18, 1.18, 1.19 would say that no sixth token is ever accepted but an eighth
-    is. Smooth: the rate at which the gain of a further token decays changes least.
+    Taken literally, 1.18, 1.18, 1.19 would mean that no sixth token is ever accepted, but an eighth
+    is. Smooth means that the rate at which the gain of a further token decays changes as little as
+    possible.
     """
     published = np.array(tokens_per_step)
     ends = np.append(0, DRAFT_LENGTHS)
@@ -79,7 +80,8 @@ def unrounded(tokens_per_step: list[float]) -> np.ndarray:
 def survival(gains: np.ndarray, highest: float) -> list[float]:
     """Return P(at least i accepted) with given sums between successive draft lengths.
 
-    Only the sums are known: between two lengths it falls geometrically, to where the next begins.
+    Only the sums are known. Between two lengths, the survival falls geometrically to the start of
+    the next range.
     """
     levels = [min(gains[0], highest)]
     for gain, width in zip(gains[1:], np.diff(DRAFT_LENGTHS), strict=True):
@@ -124,7 +126,7 @@ class Fit:
     def solve(
         self, shape: tuple[float, float, float], sets: int, within: float, seed: int
     ) -> tuple[AcceptanceProcess, Trace, TraceStatistics]:
-        """Scale the sums of the survival until the walks emit what was measured."""
+        """Scale the sums of the survival until the walks emit the measured tokens per step."""
         num_requests = sets * self.measured.num_requests
         lengths = np.random.default_rng(seed).integers(SHORTEST, LONGEST + 1, num_requests)
         wanted = np.diff(self.target, prepend=1)

@@ -1,4 +1,4 @@
-"""A script's command line: its errors take one line and exit with 2, as those of specmodel do."""
+"""Command line of a script: errors are one line with exit status 2, as in specmodel."""
 
 import sys
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
-"""How well an engine fitted to a third of the loads predicts the others, and what a schedule gains.
+"""Judge an engine that was fitted to a third of the loads on the others, and a schedule.
 
     python calibration/real_judge.py FOLDER ...
 
 A FOLDER (results/vllm_cpu_*) has served.K.csv, the closed loops of a real server at each draft
-length K; target/config.json; drafter/config.json if the target brings none; and cpu.toml. Where it
-was served by a schedule as well, it has schedule.json and served.schedule.csv.
+length K; target/config.json; drafter/config.json unless the target contains the drafter; and
+cpu.toml. If the server also ran with a schedule, there are schedule.json and served.schedule.csv.
 """
 
 import argparse
@@ -27,14 +27,14 @@ from specmodel.core.base.records import toml_text
 from specmodel.core.machines.engine import EngineProfile, load_engine
 
 LOAD = ["concurrency", "prompt"]
-"""Columns that tell loads apart."""
+"""Columns in which loads differ."""
 
 
 def judge(folder: Path, engine: str) -> str:
-    """Fit an engine to a third of the loads, predict all, and tell how well.
+    """Fit an engine to a third of the loads, predict all loads, and report the errors.
 
-    Writes engine.toml, loads.csv (each load measured and predicted), judged.csv and .png (with
-    speculation beside without) into the folder.
+    Writes engine.toml, loads.csv (measured and predicted values of each load), judged.csv and .png
+    (with and without speculation) into the folder.
     """
     where = {
         "target": f"{folder}/target/config.json",
@@ -86,19 +86,19 @@ def _unlike_known(update: EngineUpdate) -> str:
 
 
 def drafter_named(folder: Path) -> str:
-    """Return the drafter as specmodel is told: a model of its own, or else the target's block."""
+    """Return the drafter as an argument of specmodel: its configuration, or the target's block."""
     own = folder / "drafter/config.json"
     return str(own) if own.exists() else "mtp"
 
 
 def _steps(rows: Sequence[Any], profile: EngineProfile) -> MeasuredSteps:
-    """Return what the processor takes of runs under an engine."""
+    """Return the time that the processor needs for runs with an engine."""
     own = [replace(row, deployment={**row.deployment, "engine": profile}) for row in rows]
     return measured_steps(own)
 
 
 def without_prefill(found: pd.DataFrame) -> pd.DataFrame:
-    """Return steps with the prompts of others taken off, each of which is a lone first token."""
+    """Return steps without the prompts of other requests, each of which is a lone first token."""
     kind = ["draft_length", "prompt"]
     lone = found[found["concurrency"] == 1].set_index(kind)["ttft_ms"].rename("prefill")
     own = found.join(lone, on=kind)
@@ -108,7 +108,7 @@ def without_prefill(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def compared(found: pd.DataFrame) -> pd.DataFrame:
-    """Return speculative loads beside plain ones: ratios of steps, speedups, and their errors."""
+    """Return speculative loads with the plain ones: ratios of steps, speedups, and their errors."""
     kinds = ("measured", "predicted", "idle_measured", "idle_predicted")
     found = found.assign(noise=noise(found))
     plain = found[found["draft_length"] == 0][[*LOAD, *kinds, "noise"]]
@@ -175,7 +175,7 @@ def _by_batch(axes: Any, batches: pd.Series | pd.Index, prompt: int) -> None:
 
 
 def _explained(drawn: Any, axes: Any, title: str) -> None:
-    """Give a figure a legend beside its panels."""
+    """Add a legend next to the panels of a figure."""
     handles, labels = axes.get_legend_handles_labels()
     small = {"fontsize": 7, "title_fontsize": 7}
     drawn.legend(handles, labels, loc="outside right center", title=title, **small)
@@ -185,7 +185,7 @@ def _explained(drawn: Any, axes: Any, title: str) -> None:
 
 
 def judge_schedule(folder: Path) -> str:
-    """Compare times of a token under the schedule with those of each draft length alone.
+    """Compare times per token with the schedule and with each draft length alone.
 
     Writes scheduled.csv and .png into the folder.
     """
@@ -220,7 +220,7 @@ def judge_schedule(folder: Path) -> str:
 
 
 def scheduled_length(drafts: Mapping[str, Any], batch_size: int) -> int:
-    """Return the draft length that vLLM takes at a batch size."""
+    """Return the draft length that vLLM uses at a batch size."""
     whole = [[1, batch_size, drafts["num_speculative_tokens"]]]
     ranges = drafts.get("num_speculative_tokens_per_batch_size", whole)
     return int([n for first, _, n in ranges if first <= batch_size][-1])

@@ -1,9 +1,10 @@
-"""How well copy runs rank policies: fitted on half of the recordings, judged on the other half.
+"""Judge how copy runs rank policies: fitted to half of the recordings, judged on the other.
 
-Usage: python calibration/recorded_judge.py FOLDER ... (those of `recordings`; three minutes). The
-rank correlation of the speedups of 13 policies, on the drawn requests of the fitted process and on
-the half that no fit saw, is set beside that of the two halves themselves: no process of a half can
-be expected to do better. Deployments, policies and the list of files were settled before any fit.
+Usage: python calibration/recorded_judge.py FOLDER ... (folders as in `recordings.py`; three
+minutes). The script prints the rank correlation of the speedups of 13 policies between requests of
+the fitted process and the half that no fit used. For comparison, it prints the rank correlation
+between the two halves: no process of one half can be expected to exceed it. Deployments, policies
+and the list of files were chosen before any fit.
 """
 
 import sys
@@ -46,8 +47,9 @@ KEPT = ("policy", "requests", "speedup", "mean_speedup", "speedup_p5", "worst_sp
         "worst_request", "tokens_per_step", "test_share", "regret")  # fmt: skip
 CONTEXT, LONGEST = 1024, 7
 SETS = 16
-"""Sets of requests that are drawn of a process, each as many and as long as those of the half: a
-policy that servers keep has as long to learn, and little of the ranking is chance [-]."""
+"""Number of sets of requests drawn from a process, each with the number and length of requests of
+the half. A policy that servers keep can then learn for as long, and little of the ranking is chance
+[-]."""
 
 
 def times_of(name: str) -> ReplayTimes:
@@ -102,7 +104,7 @@ def policies(texts: dict[str, list[Recorded]]) -> pd.DataFrame:
 
 
 def judge(texts: dict[str, list[Recorded]]) -> None:
-    """Write both tables, and print how the process does beside the other half."""
+    """Write both tables, and compare the process with the other half."""
     RESULTS.mkdir(exist_ok=True)
     ranks = ranking(texts)
     ranks.to_csv(RESULTS / "ranking.csv", index=False, float_format="%.4f")

@@ -1,12 +1,12 @@
-"""Recordings of one's own: exact look-ups in texts that are on most machines.
+"""Record exact look-ups in texts that are on most machines.
 
-Usage: python calibration/recordings.py FOLDER ... [--collect | --write]. The texts are
-files of Python's standard library, each written out again with one of its names changed, and texts
-of licences, each continued after its first fifth. tables/recorded_files.csv lists them by the
-SHA-256 of what they hold: files in the folders that are not in the list are passed over, and a file
-of the list that is missing is named. --collect writes that list, --write the traces that a notebook
-reads; `recorded_judge.py` ranks policies on them. No model takes part: what greedy decoding would
-write is given.
+Usage: python calibration/recordings.py FOLDER ... [--collect | --write]. The texts are files of
+Python's standard library, each written out again with one of its names changed, and texts of
+licences, each continued after its first fifth. tables/recorded_files.csv lists them by the SHA-256
+of their content. Files in the folders that are not in the list are skipped, and missing files of
+the list are named. --collect writes the list. --write writes the traces that a notebook reads;
+`recorded_judge.py` ranks policies on them. No model is needed, since the result of greedy decoding
+is given.
 """
 
 import csv
@@ -33,15 +33,15 @@ MOST_PROMPT, MOST_OUTPUT, LEAST_OUTPUT = 6000, 1500, 100
 """Tokens that are kept of a prompt and of an output, and below which a file is left out [token]."""
 MOST_PROPOSAL = 20
 SIZES = {"rename": (3000, 60_000), "licence": (1500, 60_000)}
-"""Sizes of files that are taken [B]."""
+"""Sizes of files that are read [B]."""
 PIECES = re.compile(r"[A-Za-z]{1,6}|[0-9]{1,3}|\n|[ \t]+|[^\sA-Za-z0-9]")
-"""What stands for a token: up to six letters or three digits, a mark, or blanks."""
+"""Pattern of a token: up to six letters or three digits, a mark, or blanks."""
 NAMES = re.compile(r"^\s*(?:def|class) ([A-Za-z_]\w{3,})", re.M)
 LICENCE = re.compile(r"^(licen[cs]e|copying)", re.I)
 
 
 class Recorded(Struct, frozen=True):
-    """A text of the list: its kind, name and digest, and what it holds."""
+    """A text of the list: its kind, name, digest and content."""
 
     kind: str
     name: str

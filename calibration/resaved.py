@@ -1,8 +1,8 @@
-"""Say which configurations are read to another shape once transformers has saved them again.
+"""List configurations that are read to another shape after transformers has saved them again.
 
 Usage: python calibration/resaved.py PATH... Each path is a ``config.json`` or a folder of them;
-transformers must be installed. One line each: equal, refused (as it is), unknown to transformers
-or not accepted by it, or what differs.
+transformers must be installed. Each configuration has one line: equal, refused (also before),
+unknown to transformers, not accepted by it, or the differences.
 """
 
 import collections
@@ -22,7 +22,7 @@ BESIDE = "hf_quant_config.json"
 
 
 def configurations(paths: list[Path]) -> Iterator[Path]:
-    """Yield the files of paths and folders, without records of quantisation beside them."""
+    """Yield the files of paths and folders, without records of quantisation."""
     for path in paths:
         found = sorted(path.rglob("*config.json")) if path.is_dir() else [path]
         yield from (file for file in found if not file.name.endswith(BESIDE))

@@ -1,11 +1,12 @@
-"""What `specmodel predict` says of the families served most in the autumn of 2026, as a table.
+"""Predict the families served most in the autumn of 2026, and write the results as a table.
 
 Usage: python calibration/served_2026.py [results/served_2026.csv]
 
-Each with its own drafter at the longest length that recipes give and acceptance is known at,
-context 4,096, no prompts carried, on as many H200 and B200 as hold it; checkpoints in 16 bits of
-more than 100 billion weights as they are mostly served, in blocks of fp8. Acceptance is what is
-published of this very target and drafter, else the median of published heads of that kind.
+Each family has its own drafter at the longest draft length for which recipes exist and acceptance
+is known. The context is 4,096, no prompts are carried, and the numbers of H200 and B200 are the
+smallest that have enough memory. Checkpoints in 16 bits with more than 100 billion weights are
+predicted in fp8 blocks, as they are usually served. Acceptance is the published one of this target
+and drafter, or else the median of published heads of that kind.
 """
 
 import json
@@ -41,7 +42,7 @@ def length_of(usual: str, longest: int) -> int:
 
 
 def predicted(name: str, hardware: str) -> dict[str, Any]:
-    """Return a row of the table: what the command says of a target on a GPU."""
+    """Return a row of the table: the prediction for a target on a GPU."""
     target = load_architecture(name)
     usual, drafter = usual_drafter(target), taken_drafter(target)[0]
     known, typical = measured_acceptance(target.name, drafter), typical_heads(drafter)

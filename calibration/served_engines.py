@@ -1,10 +1,10 @@
-"""Plain decoding of six models on H200 and B200 under three engines, beside published times.
+"""Predict plain decoding of six models on H200 and B200 with three engines.
 
 Usage: python calibration/served_engines.py [results/served_engines.csv]
 
-TPOT in ms at batch sizes 1, 16 and 128, context 1,500 (a request of 1,024 in and 1,024 out), no
-prompts carried, each checkpoint as it is mostly served; published times stand beside the same
-engine, GPU and layout, with the batch size where it is another.
+The table has TPOT in ms at batch sizes 1, 16 and 128 at context 1,500 (a request of 1,024 in and
+1,024 out). No prompts are carried, and each checkpoint is in its usual form. Published times are in
+the rows of the same engine, GPU and layout, with their batch size if it differs.
 """
 
 import sys

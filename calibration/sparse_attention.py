@@ -1,11 +1,12 @@
-"""Fit layers of sparse attention of every GPU and engine published, and write what ships.
+"""Fit layers of sparse attention for all published GPUs and engines, and write the fits.
 
-These layers were published whole: sparse attention over latents (DSA), block-sparse attention to
-grouped heads (MSA), and compressed attention (HCA with CSA) with its residual streams (mHC).
+These layers were published as wholes: sparse attention over latents (DSA), block-sparse attention
+to grouped heads (MSA), and compressed attention (HCA with CSA) with its residual streams (mHC).
 
-Usage: python calibration/sparse_attention.py [dsa] [msa] [hca] [mhc], all if none is named. Adds
-fits to the stacks that profiles have, after `all_published.py` or within it, and typical ones, and
-says what stands in where an engine has none; prints the errors on shapes that were not fitted.
+Usage: python calibration/sparse_attention.py [dsa] [msa] [hca] [mhc]; by default all of them. The
+script runs after `all_published.py` or as a part of it. It adds fits to the stacks of the profiles,
+and typical fits. It prints the errors on shapes that were not fitted, and the replacement for each
+engine without a fit.
 """
 
 import sys
@@ -54,7 +55,7 @@ class Layers(NamedTuple):
 
     @property
     def main_kind(self) -> str:
-        """The kind whose errors are those of whole layers."""
+        """Kind whose errors are those of whole layers."""
         return next(iter(self.of_kind))
 
 
@@ -104,7 +105,7 @@ OPERATIONS = tuple(layers.operation for layers in KINDS)
 
 
 class Fitted(NamedTuple):
-    """Layers of an engine on a GPU, and what was fitted, by kind and dtype of the cache."""
+    """Layers of an engine on a GPU, and their fits by kind and dtype of the cache."""
 
     layers: Layers
     device: str
@@ -190,9 +191,9 @@ def with_sparse_modules(
     source: str,
     name: str = "sparse attention",
 ) -> FittedStack:
-    """Return a stack with fits of such layers in place of those it had, all else kept.
+    """Return a stack with new fits of these layers; its other fits do not change.
 
-    Without a fit at 16 bits, that at 8 bits stands for all dtypes of the cache.
+    Without a fit at 16 bits, the fit at 8 bits is used for all dtypes of the cache.
     """
     own: dict[str, dict[str, KernelFit]] = {kind: {} for kind, _ in fits}
     for (kind, dtype), fitting in fits.items():
@@ -204,7 +205,7 @@ def with_sparse_modules(
 
 
 def source_with(source: str, measured: str, name: str) -> str:
-    """Return the source of a stack followed by what was measured, which is said only once."""
+    """Return the source of a stack and of these measurements, each only once."""
     note = _note(measured, name)
     return source if note in source else source + note
 
@@ -214,9 +215,9 @@ def _note(measured: str, name: str) -> str:
 
 
 def with_typical(typical: FittedStack, found: list[Fitted]) -> FittedStack:
-    """Return typical kernels with geometric means of what was fitted.
+    """Return typical kernels with geometric means of the fits.
 
-    Errors are those on the layers of each GPU by the mean of the others.
+    Errors are those on the layers of each GPU with the mean of the others.
     """
     dtypes = sorted({dtype for entry in found for dtype in kv_dtypes(entry.fits)})
     fits = {dtype: typical_fits(dtype, found) for dtype in dtypes}

@@ -1,4 +1,4 @@
-"""How much whole engines miss predictions by beyond their kernels: the factor of a deployment."""
+"""Fit the spread of a deployment: errors of whole engines that errors of kernels do not explain."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ from specmodel.core.prediction.intervals import CENTRAL, central_intervals
 from specmodel.core.prediction.predicting import plain_points, predict_deployed
 
 BARE = load_engine("ideal").with_changes("engine", {"fuses_all": False})
-"""Kernels one after another, and no overhead."""
+"""An engine that runs kernels one after another, without overheads."""
 
 SPREADS = np.concatenate([np.linspace(0.0, 0.2, 21), np.linspace(0.25, 0.6, 8)])
-"""At which intervals are computed; between them their ends are interpolated [-]."""
+"""Spreads for which intervals are computed; ends between them are interpolated [-]."""
 
 TIMES_AS_MANY = (2, 4, 8)
-"""Times as many requests of a pass that is compared with another [-]."""
+"""Ratios q of the requests in two passes that are compared [-]."""
 
 _TPOT = tuple(column for column in DECODE_COLUMNS if column.name == "tpot")
 
 
 def without_engine(table: ServingTable) -> ServingTable:
-    """Return a table whose rows run on no engine: others state errors of whole steps."""
+    """Return a table whose rows run on `BARE`: other profiles include errors of whole steps."""
     ideal = {"engine": BARE}
     rows = tuple(replace(row, deployment={**row.deployment, **ideal}) for row in table.rows)
     return replace(table, rows=rows)
 
 
 def least_spreads(table: ServingTable) -> pd.DataFrame:
-    """Return the spread of a deployment from which the interval of each plain row holds.
+    """Return, for each plain row, the smallest spread with which its interval contains the row.
 
-    ``least_spread`` is 0 where the errors of kernels cover the row by themselves, and infinite
-    where none of `SPREADS` does [-]. Rows that cannot be predicted, and pairs, are left out.
+    ``least_spread`` is 0 if the errors of kernels alone explain the row, and infinite if no value
+    of `SPREADS` is large enough [-]. Rows with drafts and rows that cannot be predicted are left
+    out.
     """
     found: list[dict[str, Any]] = []
     for rows in alike([row for row in table.rows if row.tokens_per_step is None]):
@@ -56,12 +57,12 @@ def least_spreads(table: ServingTable) -> pd.DataFrame:
             for row, spread in zip(rows, least, strict=True)
         ]
     if not found:
-        raise InputError("serving", "no row that is taken", "one of plain decoding")
+        raise InputError("serving", "no usable row", "a row of plain decoding")
     return pd.DataFrame(found)
 
 
 def fit_spread(least: FloatArray, share: float = CENTRAL) -> float:
-    """Return the least spread of a deployment at which intervals hold for a share of the rows [-].
+    """Return the smallest spread with which intervals contain the given share of the rows [-].
 
     >>> fit_spread(np.array([0.0, 0.1, 0.2, 0.3, np.inf]))
     0.3
@@ -70,24 +71,26 @@ def fit_spread(least: FloatArray, share: float = CENTRAL) -> float:
 
 
 def coverage_left_out(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return how much of each model intervals hold for, with a spread fitted to the others [-]."""
+    """Return the share of rows inside intervals, with a spread fitted to other models [-]."""
     found: dict[str, Mapping[str, float]] = {}
     for model, part in rows.groupby("model", sort=True):
         spread = fit_spread(rows.loc[rows["model"] != model, "least_spread"].to_numpy())
-        held = float((part["least_spread"] <= spread).mean())
-        found[str(model)] = {"rows": len(part), "spread": spread, "coverage": held}
+        coverage = float((part["least_spread"] <= spread).mean())
+        found[str(model)] = {"rows": len(part), "spread": spread, "coverage": coverage}
     return pd.DataFrame(found).T.rename_axis("model").reset_index().astype({"rows": int})
 
 
 def ratios_of_passes(judged: pd.DataFrame, table: ServingTable) -> pd.DataFrame:
-    """Return how decode steps of B and of q B requests compare, beside the intervals of ratios.
+    """Return errors of ratios between decode steps of B and of q B requests, with intervals.
 
-    For each two rows of one deployment and lengths with q = 2, 4 or 8 times the requests:
-    ``tokens`` (q), ``log_error`` of the predicted over the measured ratio of times, and ``low`` and
-    ``high``, logarithms of the ends of the interval of target efficiency with q tokens a sequence
-    at B, over what is predicted [-]. No row measures a verify pass. A pass of q B requests has as
-    many tokens as one of B requests with q tokens each, though other caches to read; rows may be of
-    other versions of an engine.
+    Each row compares two rows of one deployment with equal lengths. ``tokens`` is q: 2, 4 or 8.
+    ``log_error`` is the logarithm of the predicted over the measured ratio of times. ``low`` and
+    ``high`` are log ends of the interval of target efficiency at B with q tokens per sequence,
+    relative to the predicted value [-].
+
+    No row measures a verify pass. A pass of q B requests has as many tokens as a pass of B requests
+    with q tokens each, but reads other caches. The two rows may be from different versions of an
+    engine.
     """
     log_errors = np.log(judged["predicted"] / judged["measured"])
     errors = dict(zip(judged["row"], log_errors, strict=True))
@@ -97,7 +100,7 @@ def ratios_of_passes(judged: pd.DataFrame, table: ServingTable) -> pd.DataFrame:
 
 
 def _ratios(rows: list[Served], errors: Mapping[str, float]) -> pd.DataFrame:
-    """Return the ratios of rows of one deployment."""
+    """Return the ratios between rows of one deployment, in the columns of `ratios_of_passes`."""
     frame = pd.DataFrame([dict(row.points) for row in rows]).astype(float)
     frame = frame.assign(error=[errors[row.row] for row in rows], model=rows[0].labels["model"])
     lengths = [name for name in ("context_length", "prompt_length") if name in frame]
@@ -110,26 +113,26 @@ def _ratios(rows: list[Served], errors: Mapping[str, float]) -> pd.DataFrame:
         )
         for q in TIMES_AS_MANY
     ]
-    told = pd.concat(pairs, ignore_index=True)
-    if told.empty:
+    both = pd.concat(pairs, ignore_index=True)
+    if both.empty:
         return pd.DataFrame()
     proposing = {"drafter": "ngram", "proposal_rate": 1.0}
     deployment, assumed = resolve(dict(rows[0].deployment) | proposing)
     predicted = predict_deployed(
         deployment,
         assumed,
-        batch_size=told["batch_size"].to_numpy(),
-        context_length=told["context_length"].to_numpy(),
-        draft_length=told["tokens"].to_numpy() - 1,
+        batch_size=both["batch_size"].to_numpy(),
+        context_length=both["context_length"].to_numpy(),
+        draft_length=both["tokens"].to_numpy() - 1,
         acceptance=0.5,
         interval=True,
     )
     ends = (predicted.intervals or {})["target_efficiency"]
     return pd.DataFrame(
         {
-            "model": told["model"],
-            "tokens": told["tokens"],
-            "log_error": told["error"] - told["error_of_more"],
+            "model": both["model"],
+            "tokens": both["tokens"],
+            "log_error": both["error"] - both["error_of_more"],
             "low": np.log(ends.low / predicted.target_efficiency),
             "high": np.log(ends.high / predicted.target_efficiency),
         }
@@ -137,7 +140,7 @@ def _ratios(rows: list[Served], errors: Mapping[str, float]) -> pd.DataFrame:
 
 
 def _least(rows: list[Served]) -> FloatArray:
-    """Return the least spread that covers each row of one deployment [-]."""
+    """Return the smallest spread with which the interval of each row contains it [-]."""
     deployment, _ = resolve(rows[0].deployment)
     values: dict[str, Any] = {
         name: np.array([float(row.points[name]) for row in rows]) for name in rows[0].points
@@ -165,13 +168,13 @@ def _least(rows: list[Served]) -> FloatArray:
 
 
 def _room(interval: Any, measured: FloatArray) -> FloatArray:
-    """Return how far inside an interval measured times are, negative where outside [-]."""
+    """Return log distances of times to the nearest end of an interval, negative outside [-]."""
     above, below = np.log(interval.high / measured), np.log(measured / interval.low)
     return np.asarray(np.minimum(above, below))
 
 
 def _first_crossing(room: FloatArray) -> float:
-    """Return the spread from which there is room, between two of `SPREADS` by a line [-]."""
+    """Return the spread at which `room` becomes positive, interpolated between `SPREADS` [-]."""
     if room[0] >= 0:
         return 0.0
     if room[-1] < 0:

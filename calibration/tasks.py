@@ -1,13 +1,13 @@
-"""How far apart the acceptance of heads is on data sets and kinds of tasks: fits, and their errors.
+"""Fit how the acceptance of heads differs between data sets and kinds of tasks.
 
 Usage: python calibration/tasks.py [--write]
 
 `specmodel/core/drafters/data/acceptance.csv` has heads that were measured on several data sets. The
-logit of the acceptance rate is taken as that of the head plus a shift of the data set, fitted by
-least squares at the draft length that most of a head's data sets share; a kind of task has the mean
-of its data sets that enough heads were measured on. Heads are judged left out: by what was measured
-of one kind of task, of the tokens a step of another. --write writes `task_shifts.csv`, in which the
-shift of random prompts stays as it is (`calibration/inferencex.py`).
+logit of an acceptance rate is modelled as the logit of the head plus a shift of the data set. The
+fit uses least squares at the draft length that most data sets of a head share. The shift of a kind
+of task is the mean over its data sets that were measured with enough heads. Heads are judged when
+left out: tokens per step of one kind of task are predicted from those of another. --write writes
+`task_shifts.csv`; the shift of random prompts does not change (`calibration/inferencex.py`).
 """
 
 import argparse
@@ -25,7 +25,7 @@ KINDS = [*MIXED, "agents"]
 ENOUGH = 4
 """Heads from which on a data set counts for its kind of task [-]."""
 PULLED = 0.1
-"""Weight by which shifts are pulled to 0, of one data set of one head [-]."""
+"""Weight of the pull towards 0 for shifts, in units of one data set of one head [-]."""
 HEADER = """\
 # Logit of the acceptance rate of trained heads on a data set, or on a kind of task: the mean of its
 # data sets that four heads and more were measured on. 0 is the mean of code, chat, maths and prose.

@@ -1,14 +1,14 @@
-"""How well two runs tell a published host, one plain and one speculative: its others predicted.
+"""Judge predictions for published hosts from two of their runs: one plain, one speculative.
 
-Usage: python calibration/two_runs.py [TABLE] [--first-plain]. Another TABLE than our own is as
-`interval_judge.py` takes it. The engines are fitted without any
-row of the host, or, for hosts of another TABLE than our own, are those that ship; then each row
-with a speedup is chosen in turn, its two runs move the engine as `specmodel fit engine` does (runs
-that it warns of are told and left out), and the speedups of the host's other rows are predicted.
-Prints for each host the mean error with its first row chosen, and the least, mean and largest over
-all choices; how many of the others are on the right side of 1 under every choice, and how many
-lose. --first-plain: the plain run of a target is that of its first row, of another batch size
-perhaps.
+Usage: python calibration/two_runs.py [TABLE] [--first-plain]. TABLE has the form that
+`interval_judge.py` reads, and is by default our own table. For our table, the engines are fitted
+without any row of the host; for others, they are the shipped ones. Each row with a speedup is
+chosen in turn. Its two runs update the engine as in `specmodel fit engine`, and the speedups of the
+other rows of the host are predicted. Runs with warnings are listed and left out. For each host, the
+script prints the mean error with its first row chosen, and the smallest, mean and largest error
+over all choices. It also prints how many of the other rows are on the right side of 1 under every
+choice, and how many lose. With --first-plain, the plain run of a target is that of its first row,
+whose batch size may differ.
 """
 
 import argparse
@@ -40,9 +40,9 @@ def two_runs(row: Served, of_plain: Served) -> list[Served]:
 def others_judged(
     table: ServingTable, host: str, *, first_plain: bool = False, is_fitted: bool = True
 ) -> list[pd.DataFrame]:
-    """Return, for each row of a host chosen in turn, the host's other rows as predicted.
+    """Return, for each row of a host chosen in turn, predictions of the other rows of the host.
 
-    `is_fitted` says that the engines that ship were fitted to rows of the table.
+    `is_fitted` is true if the shipped engines were fitted to rows of the table.
     """
     strangers = [row for row in table.rows if row.labels["host"] != host]
     population, rows = fit(strangers) if is_fitted else None, speedups_of(table, host)

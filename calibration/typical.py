@@ -1,4 +1,4 @@
-"""Typical kernels: geometric means of what was fitted, and their errors on a device left out."""
+"""Write typical kernels: geometric means of fits, with errors on devices that were left out."""
 
 import math
 from collections.abc import Sequence
@@ -30,13 +30,13 @@ OF_THEIR_OWN = {
     "prompt_attention": ("NVIDIA L40S", "NVIDIA RTX PRO 6000 Blackwell Server"),
     "latent_prompt_attention": ("NVIDIA RTX PRO 6000 Blackwell Server",),
 }
-"""Devices whose fits of a kind stand for no other: latent attention runs there by kernels that
-compute at an eighth of the peak, no timing of a recurrence on L40S shows its launch, and peaks of
-arithmetic are so low there that exponentials of prompts cost nothing beside it."""
+"""Devices whose fits of a kind do not represent others. Latent attention runs there with kernels
+that compute at an eighth of the peak. No timing of a recurrence on L40S shows its launch. Peaks of
+arithmetic are so low there that exponentials of prompts cost nothing in comparison."""
 
 
 OF_A_STACK = ("kimi_recurrence",)
-"""Kinds whose fits are of one stack's own kernels and stand for no other's."""
+"""Kinds whose fits are of the kernels of one stack and do not represent other stacks."""
 
 
 class Fitted(NamedTuple):
@@ -69,9 +69,10 @@ def typical_stack(fitted: list[Fitted], today: str) -> FittedStack:
 
 
 def typical_fits(kind: str, fitted: list[Fitted]) -> dict[str, KernelFit]:
-    """Return the typical fits of a kind, by dtype, of those fitted on two devices or more.
+    """Return the typical fits of a kind, for dtypes that were fitted on at least two devices.
 
-    Only dtypes whose fits were judged by shapes left out: one model's shapes say little of others.
+    Only dtypes with errors on left-out shapes are used: shapes of one model say little about
+    others.
     """
     entries = [entry for entry in fitted if entry.hardware.name not in OF_THEIR_OWN.get(kind, ())]
     dtypes = sorted({dtype for entry in entries for dtype in getattr(entry.stack, kind)})
@@ -128,7 +129,7 @@ def left_out(kind: str, dtype: str, entry: Fitted, fitted: list[Fitted]) -> pd.D
 def means(kind: str, dtype: str, fitted: list[Fitted]) -> dict[str, float]:
     """Return geometric means of parameters over devices.
 
-    Sharpnesses are powers of two, which are cheap to take, and so is theirs.
+    Sharpnesses are powers of two, which are cheap to compute, and so is their mean.
     """
     fits = [getattr(entry.stack, kind)[dtype] for entry in fitted]
     devices = [entry.hardware.name for entry in fitted]

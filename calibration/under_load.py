@@ -1,13 +1,13 @@
-"""The simulator of serving beside its program, and beside published loads.
+"""Compare the simulator of serving with its step program and with published loads.
 
-Usage: python calibration/under_load.py WHAT [FILE], WHAT being one of
+Usage: python calibration/under_load.py WHAT [FILE]. WHAT is one of
 
-    table         step times as tabulated beside the program's, of logged mixed steps
-    speed         request-steps a second with 64 slots, with numba and without, and memory
+    table         tabulated step times and those of the program, for logged mixed steps
+    speed         request-steps per second with 64 slots, with and without numba, and memory
     open          published open loads (results/open_loads.csv): TPOT and TTFT, nothing fitted
     pairs         published throughput with and without drafts (results/closed_loads.csv)
-    closed FILE   a table of measured engines, as `specmodel fit check --serving` takes it, each row
-                  as a closed loop of its users
+    closed FILE   a table of measured engines in the form that `specmodel fit check --serving`
+                  reads, where each row is a closed loop of its users
 """
 
 import argparse
@@ -63,7 +63,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         "glm-5.2-mtp",
     ),
 }
-"""Deployments, and whose acceptance they take."""
+"""Deployments, and the source of their acceptance."""
 
 
 def case(name: str, count: int, longest: int = 3, seed: int = 0, work: str = "chat") -> Study:
@@ -175,7 +175,7 @@ def speed() -> None:
 
 
 def open_loads() -> None:
-    """Print simulated beside published open loads, of a table with what ran."""
+    """Print simulated and published open loads of a table."""
     rows = pd.read_csv(RESULTS / "open_loads.csv", comment="#")
     for row in rows.to_dict("records"):
         where = {k: row[k] for k in ("target", "hardware", "tensor_parallel")}
@@ -218,7 +218,7 @@ def _open(deployment: Any, row: Any) -> Run:
 
 
 def pairs() -> None:
-    """Print simulated beside published throughput of steady states, with and without drafts."""
+    """Print simulated and published throughput of steady states, with and without drafts."""
     deployment, _ = deploy(
         target="llama-3.1-8b", hardware="h200", drafter="eagle3", weight_dtype="fp8"
     )
@@ -247,13 +247,13 @@ def pairs() -> None:
 
 
 def _lengthened(acceptance: Acceptance) -> Acceptance:
-    """Return an acceptance whose last published rate holds at later positions too."""
+    """Return an acceptance whose last published rate is also used for later positions."""
     rates = list(np.asarray(acceptance.acceptance_by_position))
     return Acceptance(acceptance_by_position=rates + [rates[-1]] * 3)
 
 
 def closed(path: str) -> None:
-    """Print errors of closed loops beside those of the closed form, on the rows of a table."""
+    """Print errors of simulated closed loops and of the closed form, on the rows of a table."""
     rows = read_serving(path)
     judged = judge_serving(rows)[0].set_index("row")
     found = pd.DataFrame(_closed_rows(rows.rows)).set_index("row")

@@ -50,7 +50,7 @@ def lent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[obje
     torch = pytest.importorskip("torch")
     from cuda_install import standing_in
 
-    from specmodel.calibrate.measure.kernels import bench, collectives
+    from specmodel.calibrate.measure.kernels import bench, device
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # threads that wait for each other on a busy machine take long
@@ -58,7 +58,7 @@ def lent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[obje
     with standing_in(tmp_path / "bin") as (gpu, group):
         clock = SimpleNamespace(perf_counter=lambda: gpu.host, monotonic=lambda: gpu.host)
         monkeypatch.setattr(bench, "time", clock)
-        monkeypatch.setattr(collectives, "time", clock)
+        monkeypatch.setattr(device, "time", clock)
         monkeypatch.setattr(bench, "MOST_CALLS", 3)
         yield gpu, group
     torch.set_num_threads(threads)

@@ -1,1 +1,1 @@
-"""Published kernel timings: read, made into tables of measurements, and what is fitted to them."""
+"""Read published kernel timings, make tables of measurements, and fit whole layers."""

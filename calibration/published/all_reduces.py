@@ -1,4 +1,4 @@
-"""Fit of all-reduces inside a node to their published times, judged on sizes left out."""
+"""Fit all-reduces inside a node to published times, and judge sizes left out."""
 
 from itertools import product
 from typing import Any, NamedTuple

@@ -1,9 +1,9 @@
-"""Whole layers of block-sparse attention: published timings of them, and the roofline fitted.
+"""Read published timings of whole layers of block-sparse attention, and fit the roofline.
 
-A row is the time of one layer of MiniMax-M3 as an engine decodes, with the heads that one GPU has
-under tensor parallelism. `BlockSparseAttention` of that shape counts its work. Its kernels share
-parameters as those of sparse attention do (`sparse_modules`); the arithmetic on each block of
-entries takes a time of its own, which caches of 8 bits show.
+A row is the time of one layer of MiniMax-M3 in decoding, with the heads of one GPU under tensor
+parallelism. `BlockSparseAttention` of that shape counts its work. Its kernels share parameters like
+those of sparse attention (`sparse_modules`). The arithmetic on each block of entries has a separate
+time, which caches of 8 bits show.
 """
 
 from collections.abc import Iterator
@@ -21,18 +21,20 @@ from specmodel.core.layers.work import Work
 from specmodel.core.machines.hardware import HardwareProfile, load_hardware
 
 ENGINES = {"sglang": "0.5.16", "vllm": "0.24.0"}
-"""Version of each engine whose tables are read. TensorRT-LLM's layers attend to all entries. L40S
-and RTX PRO 6000 hold layers in caches, from which a timing reads weights as no model would."""
+"""Version of each engine whose tables are read. TensorRT-LLM is missing, as its layers attend to
+all entries. L40S and RTX PRO 6000 are missing, as their caches keep layers, so that timings read
+weights faster than any model would."""
 
 MOST_SEQUENCES = {"sglang": 256}
-"""Largest batch taken of an engine [request]. From the next larger batch on, SGLang's layers take
-0.4 ms whatever they do, as their kernels are launched one by one."""
+"""Largest batch of an engine that is used [request]. For larger batches, SGLang launches kernels
+one by one, and its layers need 0.4 ms at any size."""
 
 LONGEST = 200_000
-"""Longest context taken [token]: one of a million was timed at a single sequence alone."""
+"""Longest context that is used [token]. One million was timed only with a single sequence."""
 
 SHORTEST = 15
-"""Shortest context fitted [token]: shorter ones take as long, and are only judged."""
+"""Shortest context that is fitted [token]. Shorter contexts need the same time and are only
+judged."""
 
 EVERY = {"sglang": 2}
 """One of how many shapes is fitted where an engine has few: SGLang's were timed with four."""
@@ -46,7 +48,7 @@ _LAYER = {
     "head_dim": 128, "index_head_dim": 128, "block_size": 128, "topk_blocks": 16,
 }  # fmt: skip
 HEADS_OF_GROUP = 16
-"""Query heads that share key-value heads; a GPU has at least one of the latter [-]."""
+"""Query heads per KV head; a GPU has at least one KV head [-]."""
 
 SHAPE = ("num_heads", "weight_dtype")
 """What makes a shape, which is fitted or judged as a whole."""
@@ -59,7 +61,7 @@ PARAMETERS = {
     "index_memory_efficiency": (0.3, 1.0, 0.85),
     "group_time": (1e-10, 1e-6, 1e-8),
 }
-"""Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-]."""
+"""Lower bound, upper bound and start of fitted parameters without the sharpness [s] [-]."""
 
 OF_KIND = {
     "block_sparse_attention": {
@@ -75,7 +77,7 @@ OF_KIND = {
         "compute_efficiency": "compute_efficiency",
     },
 }
-"""Parameters of each kind of kernels, and what is fitted for each."""
+"""Parameters of each kind of kernels, and the fitted parameter for each."""
 
 
 def block_sparse_modules(hardware: str, engine: str) -> pd.DataFrame:

@@ -1,10 +1,10 @@
-"""Layers of DeepSeek-V4 as published: compressed attention, and residual streams beside it.
+"""Read published layers of DeepSeek-V4: compressed attention and its residual streams.
 
-A row of attention is the time of all between two mixings of streams, with one token a sequence; a
-row of streams is the time of what stands before both blocks of a layer, or after both. The records
-that a model is made of count the work of each, so that measurements and predictions are of the same
-work. Both kinds of attention, HCA and CSA, are fitted together: they run the same kernels except
-for the indexer.
+A row of attention is the time between two mixings of streams, with one token per sequence. A row of
+streams is the time of all kernels before both blocks of a layer, or after both. The records of a
+model count the work of each row, so that measurements and predictions describe the same work. Both
+kinds of attention, HCA and CSA, are fitted together: except for the indexer, they run the same
+kernels.
 """
 
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ STREAM_PARAMETERS = {
     "memory_efficiency": (0.2, 1.0, 0.8),
     "depth_time": (1e-12, 1e-8, 1e-10),
 }
-"""Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-]."""
+"""Lower bound, upper bound and start of fitted parameters without the sharpness [s] [-]."""
 
 OF_KIND = {
     "compressed_attention": {
@@ -63,15 +63,16 @@ OF_KIND = {
     "compressed_indexer": {"launch_time": "index_launch_time", "group_time": "group_time"},
 }
 STREAM_OF_KIND = {"hyper_connections": {name: name for name in STREAM_PARAMETERS}}
-"""Parameters of each kind of kernels, and what is fitted for each."""
+"""Parameters of each kind of kernels, and the fitted parameter for each."""
 
 SLOWER = 1.1
-"""A point of CSA that takes so many times as long as at a longer context ran another kernel [-]."""
+"""If a point of CSA needs this many times as long as a longer context, it ran another kernel
+[-]."""
 
 INDEX_MEMORY_EFFICIENCY = 0.65
-"""Share of the peak at which index keys are read [-]. No row shows it: none reads more than 35 MB,
-which takes no longer than a launch. Timed alone, the kernel reaches 0.6 to 0.7 where it reads most
-(Blackwell; from a cache on Hopper), as it does for DeepSeek-V3.2."""
+"""Share of the peak at which index keys are read [-]. No row determines it: all rows read at most
+35 MB, which is faster than a launch. The kernel alone reaches 0.6 to 0.7 at its largest reads
+(Blackwell; from a cache on Hopper), as for DeepSeek-V3.2."""
 
 _OPERATIONS = {"hca": 128, "csa": 4}
 _STREAMS = HyperConnections(num_streams=4)

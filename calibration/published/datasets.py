@@ -1,8 +1,8 @@
-"""Public kernel measurements as tidy tables in our names and SI units.
+"""Read public kernel measurements as tidy tables with our names and SI units.
 
 The tables come with the package ``aiconfigurator-core`` (Apache-2.0; extra ``[datasets]``), which
-ships what its authors measured with CUDA graphs; nothing is downloaded. Each reader corrects what
-would mislead in its table.
+contains measurements of its authors with CUDA graphs. Nothing is downloaded. Each reader corrects
+misleading values of its table.
 """
 
 from functools import cache

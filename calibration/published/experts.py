@@ -1,4 +1,4 @@
-"""Published timings of experts as measurements: which rows are fitted, judged and skipped."""
+"""Make tables of measurements from published timings of experts, with the role of each row."""
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ _QUANTIZATIONS = (
     *("w4a16_mxfp4", "w4a8_mxfp4_mxfp8"),
 )
 _MOST_IMPOSSIBLE = 0.1
-"""Share of timings that may beat the memory's peak, as a cache holds some weights [-]."""
+"""Largest share of timings above the peak of the memory, as a cache may keep some weights [-]."""
 
 _VARIANT = r"(monolithic|modular)$"
 """How vLLM names two ways of calling one kernel."""

@@ -1,7 +1,8 @@
-"""Fit of whole layers that were timed: the kernels of a layer share parameters by their kind.
+"""Fit whole layers whose kernels share parameters by their kind.
 
-A table of whole layers does not tell how efficient each kernel is: kernels of one kind have one set
-of parameters, and kinds may share some. What no row shows is held at values measured elsewhere.
+A table of whole layers does not show how efficient each kernel is. Kernels of one kind therefore
+have one set of parameters, and kinds may share some. Parameters that no row determines have values
+that were measured elsewhere.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,7 +54,7 @@ def read_engine(
 
 
 def shape_names(table: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
-    """Return the name of each row's shape: what these columns say, between slashes."""
+    """Return the name of each row's shape: the values of these columns, joined with slashes."""
     return table[list(columns)].astype(str).agg("/".join, axis=1)
 
 

@@ -1,7 +1,7 @@
-"""Published timings of latent attention, recurrences and prompts as tables of measurements.
+"""Make tables of measurements from timings of latent attention, recurrences and prompts.
 
-Prompts of one batch have one length and no context. Engines run several kernels for them; a table
-that mixes these is fitted on the one that most shapes have, and the others are fallbacks.
+Prompts of one batch have the same length and no context. Engines run several kernels for them. A
+table that mixes kernels is fitted to the kernel of most shapes, and the others are fallbacks.
 """
 
 import itertools
@@ -26,33 +26,34 @@ from specmodel.core.machines.hardware import HardwareProfile
 from specmodel.core.machines.kernels import STATE_DTYPE
 
 RECURRENCES = ("vllm", {"gdn": "0.24.0", "kda": "0.1.dev19262"})
-"""Stack whose recurrences stand for those of all stacks, and the versions of its tables. It keeps
-states in 32 bits, and its verification was timed. Other tables do not say in which dtype a state is
-kept: TensorRT-LLM's, and SGLang's on A100, take less time than 32 bits would at the peak."""
+"""Stack whose recurrences represent all stacks, and the versions of its tables. It keeps states in
+32 bits, and its verification was timed. Other tables do not state the dtype of states:
+TensorRT-LLM's, and SGLang's on A100, need less time than 32 bits would at the peak."""
 
 KIMI_RECURRENCES = {"sglang": "0.5.16"}
-"""Stacks whose recurrence of Kimi delta attention has a fit of its own, and the versions of its
-tables. The fit for all stacks, to vLLM's kernels with Kimi's among them, is off by 5, 8 and 34 %
-there (medians of verification; H100, H200, B200)."""
+"""Stacks with their own fit of Kimi delta attention, and the versions of their tables. The common
+fit to vLLM's kernels, which include Kimi's, has errors of 5, 8 and 34 % on them (medians of
+verification; H100, H200, B200)."""
 
 LAUNCHED = 0.1
 """Share of such a kernel's time below which neither the bytes that it moves nor a cache decide it
 [-]: launches and tokens one after another do."""
 
 KIMI_HEADS = (12, 24, 48)
-"""Heads that are fitted there; 96 heads are judged, and other batch sizes. They are one more than
-elsewhere, as two shapes that are left out in turn say little about errors on others."""
+"""Numbers of heads that are fitted for these stacks; 96 heads and other batch sizes are judged.
+There is one more than elsewhere, because leaving out two shapes in turn says little about errors on
+others."""
 
 VERIFIED_HEADS = (12, 48)
 VERIFIED_BATCHES = (1, 4, 16, 64, 256)
 """Heads and batch sizes of Kimi's recurrence that are fitted; all others are judged."""
 
 LEAST_TOKENS, MOST_TOKENS = 256, 32_768
-"""Shortest prompt, and largest sum of all prompts of a pass, that are taken [token]."""
+"""Shortest prompt, and largest sum of all prompts of a pass, that are used [token]."""
 
 MIXED = {("prompt_attention", "rtx_pro_6000", "trtllm"): "fp8"}
-"""Tables whose rows of a cache are left out: heads of 128 take half the time of any other width
-there, for which no form here has a reason. What is fitted to the other cache stands in."""
+"""Tables whose rows of a cache dtype are left out: heads of 128 need half the time of any other
+width there, which no form here explains. The fit to the other cache dtype is used."""
 
 MLA_HEAD = (192, 128)
 """Widths of DeepSeek's keys and values, which tables of MLA do not name [-]."""

@@ -1,4 +1,4 @@
-"""Fit of MoESD's ten parameters within its bounds; the paper fits every 11th of 228 points."""
+"""Fit the ten parameters of MoESD within their bounds; the paper fits every 11th of 228 points."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Engines and hosts fitted together: what each engine takes, and how much hosts differ."""
+"""Fit engines and hosts together: the host times of each engine, and how much hosts differ."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from specmodel.calibrate.fit.measured.tables import Served
 from specmodel.calibrate.fit.result import rounded, rounded_rows
 from specmodel.calibrate.fit.steps import RUN_SPREAD, VERIFY_SPREAD, MeasuredSteps, measured_steps
-from specmodel.calibrate.fit.update import ENGINE_SPREAD, FACTOR_SPREADS, HOST_SPREAD
+from specmodel.calibrate.fit.update import FACTOR_SPREADS, HOST_SPREAD
 from specmodel.core.base.units import FloatArray
 from specmodel.core.machines.engine import FACTORS, Overheads
 from specmodel.core.prediction.intervals import DEPLOYMENT_SPREAD
@@ -21,25 +21,28 @@ VARIED = (
     *("pass_time", "reject_time", "draft_pass_time", "tree_time", "reject_time_per_request"),
     "eager_kernel_time",
 )
-"""Host seconds that describe an engine."""
+"""Host times that describe an engine."""
 
 TYPICAL = (1.0e-3, 0.6e-3, 0.3e-3, 0.7e-3, 0.03e-3, 0.05e-3)
-"""Their expected values before anything is fitted, from measured spans of the host and of draft
-passes in several engines; within `TYPICAL_SPREAD` [s]."""
+"""Expected values of `VARIED` before the fit, from measured spans of hosts and draft passes in
+several engines [s]."""
 
 TYPICAL_SPREAD = 1.0
 """Standard deviation of the logarithms of `TYPICAL` [-]."""
 
+ENGINE_SPREAD = 0.5
+"""Spread of the host seconds of engines: the most likely of 0.3, 0.5 and 0.8 [-]."""
+
 PLAIN_SPREAD = 0.12
-"""Of a plain step with an unknown share of prefill [-]."""
+"""Spread of a plain step with an unknown share of prefill [-]."""
 
 
 class Population(Struct, frozen=True, kw_only=True, eq=False):
     """Result of a fit of engines and hosts together.
 
-    `logarithms` are those of the seconds `VARIED`, shape (engines, 6), with a covariance of all of
-    them; `host_speed` is relative to the mean host; `errors` are predicted over measured less one,
-    for the rows of each engine [-].
+    `logarithms` are the logarithms of the times `VARIED`, shape (engines, 6), with their joint
+    covariance. `host_speed` is relative to the mean host. `errors` are predicted over measured
+    minus one, for the rows of each engine [-].
     """
 
     engines: tuple[str, ...]
@@ -178,7 +181,7 @@ def _numbered(names: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
 def _plain_steps(
     rows: Sequence[Served], deployments: Sequence[str]
 ) -> tuple[MeasuredSteps, np.ndarray]:
-    """Return plain steps that were measured beside pairs, each once, and a row of each."""
+    """Return plain steps that were measured together with pairs, each once, and a row of each."""
     places: dict[tuple[str, float, float], int] = {}
     for place, (row, deployment) in enumerate(zip(rows, deployments, strict=True)):
         if row.plain_step is not None:

@@ -1,9 +1,9 @@
-"""Published tables that timed something slower than what an engine would run.
+"""Find published tables whose kernels are slower than those that an engine would run.
 
-Engines call the same libraries, and take the fastest kernel of a GPU. On one GPU, their tables of a
-dtype mostly agree within 40 %. A table that takes half as long again as another engine's, or thirty
-times as long, timed a variant that nobody serves with, or the host that launched it. This is seen
-by comparing measurements with each other only.
+Engines call the same libraries and use the fastest kernel of a GPU. On one GPU, their tables of a
+dtype mostly agree within 40 %. If a table needs 1.5 times as long as that of another engine, or
+even thirty times, it timed a variant that nobody serves with, or the host that launched it. This
+module compares measurements only with each other.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ CURRENT = {"trtllm": "1.3.0rc20", "vllm": "0.24.0", "sglang": "0.5.14"}
 """Version of each engine that all its kernels were published of."""
 
 MOST_TOKENS = 256
-"""Most tokens of the passes compared, which are those of decoding [token]."""
+"""Largest number of tokens in the compared passes, which are passes of decoding [token]."""
 
 SLOWER = 1.5
 """Time over that of the fastest engine from which a table of a dtype is not taken [-]: geometric
@@ -35,7 +35,7 @@ last moves four times the bytes that it should: it timed weights unpacked to 16 
 ``triton_kernel`` on packed ones (its ``model_overrides/gpt_oss.py``)."""
 
 _LAYER = ("operation", "shape", "kv_dtype", "batch_size", "num_tokens", "octave")
-"""What tells timings of whole layers apart, as far as a table has it."""
+"""Columns in which timings of whole layers differ, if a table has them."""
 
 _POINT = {
     "gemm": ("num_tokens", "input_size", "output_size"),
@@ -44,10 +44,10 @@ _POINT = {
 
 
 def slow_quantizations(operation: str, hardware: str, stack: str, version: str) -> set[str]:
-    """Return the quantizations that take `SLOWER` times as long as those of another engine.
+    """Return the quantizations that need `SLOWER` times as long as those of another engine.
 
-    What is slow on one GPU is slow on others of its generation, which run the same kernels: there
-    a lower peak of arithmetic, or a higher one of memory, may hide it in the median.
+    A quantization that is slow on one GPU is slow on others of its generation, which run the same
+    kernels. A lower peak of arithmetic, or a higher peak of memory, may hide this in the median.
     """
     if CURRENT.get(stack) != version:
         return set()
@@ -55,7 +55,7 @@ def slow_quantizations(operation: str, hardware: str, stack: str, version: str) 
 
 
 def _generation(hardware: str) -> list[str]:
-    """Return the GPUs with tables whose major compute capability is that of one of them."""
+    """Return the GPUs with tables that have the major compute capability of a GPU."""
     names = sorted({device for _, device, _, _ in datasets.known_tables()} & {*list_hardware()})
     major = {name: int(load_hardware(name).compute_capability or 0) for name in names}
     return [name for name in names if major[name] == major[hardware]]
@@ -106,10 +106,10 @@ def _by_octave(table: pd.DataFrame) -> pd.Series:
 
 
 def timed_products(name: tuple[str, str, str, str]) -> pd.DataFrame:
-    """Return products with the quantisation of their activations, as an engine runs it.
+    """Return products with the quantisation of their activations, as an engine runs them.
 
-    Tables time both. Those in fp8 by tensor find the scale anew, which published checkpoints bring:
-    the time of finding it is published too, and is subtracted.
+    Tables time both. For fp8 with a scale per tensor, they compute the scale each time, although
+    published checkpoints contain it. The time for the scale is also published, and is subtracted.
     """
     table, (_, *place) = datasets.read_timings(*name), name
     if ("compute_scale", *place) not in datasets.known_tables():

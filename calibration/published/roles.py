@@ -1,4 +1,4 @@
-"""Which published timings are fitted, judged or skipped: rules that all kinds of kernels share."""
+"""Rules for the roles of published timings (fitted, judged or skipped) that all kinds share."""
 
 from collections.abc import Collection
 
@@ -13,7 +13,7 @@ EVERY = 3
 
 
 MAX_TOKENS = 4096
-"""Longest pass taken [token]."""
+"""Longest pass that is used [token]."""
 
 
 def stored_bytes(elements: pd.Series, dtypes: pd.Series) -> pd.Series:
@@ -22,7 +22,7 @@ def stored_bytes(elements: pd.Series, dtypes: pd.Series) -> pd.Series:
 
 
 def cold_rows(read_bytes: pd.Series, device: HardwareProfile) -> pd.Series:
-    """Return which rows read too much for a cache to hold it from one call to the next."""
+    """Return whether each row reads too much for a cache to keep it between two calls."""
     return read_bytes > COLD_SHARE * device.memory.l2_bytes
 
 
@@ -66,7 +66,7 @@ def rows_in(sizes: pd.DataFrame, shapes: Collection[tuple[int, ...]]) -> pd.Seri
 def roles_of(
     is_fitted: pd.Series, is_timed: pd.Series, is_fallback: pd.Series | None = None
 ) -> pd.Series:
-    """Return each row's role: "fit", "judge", "fallback", or "skip" where it tells nothing."""
+    """Return the role of each row: "fit", "judge", "fallback", or "skip" (no information)."""
     roles = pd.Series("judge", is_fitted.index).mask(is_fitted, "fit")
     if is_fallback is not None:
         roles = roles.mask(is_fallback, "fallback")

@@ -1,11 +1,11 @@
-"""Whole layers of sparse attention: published timings of them, and the roofline fitted to these.
+"""Read published timings of whole layers of sparse attention, and fit the roofline.
 
-A row is the time of one layer as an engine decodes: all that stands between two residual additions.
-`SparseAttention` of the shape that was timed counts its work, so that measurements and predictions
-are of the same work. Its kernels share one set of parameters for each dtype of the KV cache, except
-for what the indexer reads and chooses: whole layers do not tell how efficient each kernel is. With
-one token a sequence nothing shows how fast the indexer computes, which decides the time of
-verification; its kernel was timed alone on many tokens.
+A row is the time of one layer in decoding, between two residual additions. `SparseAttention` of the
+same shape counts its work, so that measurements and predictions describe the same work. Whole
+layers do not show how efficient each kernel is. The kernels therefore share one set of parameters
+for each dtype of the KV cache, except for reading and choosing in the indexer. With one token per
+sequence, no row shows how fast the indexer computes, which determines the time of verification. Its
+kernel was timed alone on many tokens.
 """
 
 from collections.abc import Iterator
@@ -28,13 +28,13 @@ ENGINES = {"sglang": "0.5.14", "trtllm": "1.3.0rc20", "vllm": "0.24.0"}
 """Version of each engine whose tables are read."""
 
 MOST_SEQUENCES = {"sglang": 256}
-"""Largest batch taken of an engine [request]. From the next larger batch on, SGLang's layers take
-1.2 to 2.4 ms, five times as long as at half that batch, and no longer at twice: their kernels are
-launched one by one."""
+"""Largest batch of an engine that is used [request]. For larger batches, SGLang launches kernels
+one by one: its layers need 1.2 to 2.4 ms, five times as long as at half the batch, and the same at
+twice the batch."""
 
 FALLBACK = 1.1
-"""A point that takes this many times as long as at the next longer context ran another kernel [-]:
-TensorRT-LLM's do where the context is one entry longer than what is chosen of it."""
+"""If a point needs this many times as long as the next longer context, it ran another kernel [-].
+TensorRT-LLM's do if the context is one entry longer than the number of chosen entries."""
 
 _LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
 _INDEX = {"index_head_dim": 128, "index_topk": 2048}
@@ -60,8 +60,8 @@ PARAMETERS = {
     "index_memory_efficiency": (0.5, 1.0, 0.75),
     "group_time": (1e-9, 1e-5, 1e-7),
 }
-"""Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-]. Layers of
-SGLang end where their index keys take hardly any time; a bound keeps that share plausible."""
+"""Lower bound, upper bound and start of fitted parameters without the sharpness [s] [-]. The
+largest layers of SGLang read index keys in hardly any time; a bound keeps that share plausible."""
 
 OF_KIND = {
     "sparse_attention": {
@@ -75,7 +75,7 @@ OF_KIND = {
         "group_time": "group_time",
     },
 }
-"""Parameters of each kind of kernels, and what is fitted for each."""
+"""Parameters of each kind of kernels, and the fitted parameter for each."""
 
 LONG_SCORES = 1e-4
 """Time from which the peak's time of scores is long enough to show how fast they compute [s]."""

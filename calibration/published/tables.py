@@ -1,7 +1,7 @@
-"""Published kernel timings as tables of measurements: which rows are fitted, judged and skipped.
+"""Make tables of measurements from published kernel timings, with the role of each row.
 
-Engines choose a kernel for each size by timing several. Where that went wrong, a point took up to
-five times as long as its neighbours, and nothing about its shape says so. Such fallback kernels are
+Engines choose a kernel for each size by timing several. If this choice failed, a point is up to
+five times as long as its neighbours, although its shape is not special. Such fallback kernels are
 found by comparing measurements with each other, never with the model.
 """
 
@@ -46,18 +46,20 @@ TensorRT-LLM's latent attention on RTX PRO 6000 reads each sequence in one piece
 for one as for many, which no form here has: SGLang's stands for it."""
 
 NORMS = ("vllm", "0.24.0")
-"""Stack whose quantisation by a scale of each token stands for norms, whose times nobody published:
-like one, it is a kernel that reads each row, finds a number of it, and writes the row scaled."""
+"""Stack whose quantisation with a scale per token represents norms, whose times nobody has
+published. Like a norm, it is a kernel that reads each row, computes a number from it, and writes
+the row scaled."""
 
 _GEMM_TOKENS = tuple(2**i for i in range(13))
-"""Tokens of the products taken [token]: each octave up to `MAX_TOKENS` counts alike. Engines pad
-batches to such sizes, or to multiples of 8; odd numbers of tokens take up to twice as long."""
+"""Tokens of the products that are used [token]: each octave up to `MAX_TOKENS` has the same weight.
+Engines pad batches to such sizes, or to multiples of 8; odd numbers of tokens need up to twice as
+long."""
 
 _LAUNCHED = 0.3
 """Share of a product's time below which reading does not decide it, nor does a cache [-]."""
 
 _NARROWEST = 256
-"""Narrowest and least deep product taken: models have none that is smaller [-]."""
+"""Smallest width and depth of products that are used: models have no smaller ones [-]."""
 
 _SHORTEST = 0.01  # share of the timings of attention that are launches [-]
 _NORM_WIDTHS = (1024, 16_384)
@@ -100,9 +102,10 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
 
 
 def _slower_than_more_tokens(table: pd.DataFrame) -> pd.Series:
-    """Return which products take half as long again as the same one of more tokens.
+    """Return whether each product needs 1.5 times as long as the same product with more tokens.
 
-    vLLM's in fp8 by tensor do so below 16 tokens on Blackwell, and all engines' at single points.
+    vLLM's products in fp8 with a scale per tensor do so below 16 tokens on Blackwell, and those of
+    all engines do so at single points.
     """
     rows = table.sort_values("num_tokens", ascending=False)
     alike = ["quantization", "input_size", "output_size"]
@@ -135,14 +138,14 @@ def _attention(raw: pd.DataFrame, stack: str, device: HardwareProfile) -> pd.Dat
 
 
 def _table(operation: str, hardware: str, stack: str, version: str) -> tuple[str, str, str, str]:
-    """Return which table of an operation is taken for a stack, as `datasets` names it."""
+    """Return the table of an operation that is used for a stack, named as in `datasets`."""
     given = STACKS.get((hardware, stack, version), {}).get(operation, version)
     other, _, version = given.rpartition("/")
     return operation, hardware, other or stack, version
 
 
 def _latent_attention(hardware: str, stack: str, version: str) -> pd.DataFrame:
-    """Return timings of latent attention: of its core where published, else what modules tell."""
+    """Return timings of the core of latent attention: published, or derived from modules."""
     known, device = datasets.known_tables(), load_hardware(hardware)
     cores, modules = (_table(name, hardware, stack, version) for name in ("mla", "mla_module"))
     if cores in known:
@@ -156,10 +159,11 @@ def _latent_attention(hardware: str, stack: str, version: str) -> pd.DataFrame:
 
 
 def _norms(raw: pd.DataFrame) -> pd.DataFrame:
-    """Return quantised rows as norms of as wide rows, as many as move as many bytes.
+    """Return quantised rows as norms of the same width that move as many bytes.
 
-    A norm with its residual addition reads two rows in 16 bits and writes two: 8 bytes an element.
-    Quantisation reads one and writes one in 8 bits: 3 bytes. So 8 rows stand for 3.
+    A norm with its residual addition reads two rows in 16 bits and writes two: 8 bytes per element.
+    Quantisation reads one row and writes one in 8 bits: 3 bytes. Eight rows of quantisation
+    therefore represent three rows of a norm.
     """
     least, most = _NORM_WIDTHS
     usable = raw["width"].between(least, most) & (raw["num_tokens"] <= MAX_TOKENS)
@@ -190,7 +194,7 @@ def _slow_heads(table: pd.DataFrame) -> pd.Series:
 
 
 def _slow_sizes(times: pd.DataFrame) -> set[int]:
-    """Return the columns that take too long for their size, next to the last that does not."""
+    """Return the columns that need too long for their size, compared with the last good one."""
     slow: set[int] = set()
     first, *sizes = map(int, times.columns) if len(times) else [0]
     by_size = {int(size): times[size].to_numpy() for size in times.columns}

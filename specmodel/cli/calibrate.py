@@ -130,10 +130,10 @@ def _timed(device: Device, info: DeviceInfo | None, options: dict[str, Any]) -> 
     from specmodel.core.models.architecture import load_architecture
 
     wanted = options["weight_dtype"]
-    capability, torch = (info.compute_capability, info.torch) if info else (None, "")
+    capability = info.compute_capability if info else None
     stack = find_stack(options["stack"], imports=not options["dry_run"])
     is_all = bool(wanted) or options["length"] != "tiny" or bool(stack.version)
-    timed = timed_on(device, capability, torch, wanted, stack) if is_all else NO_MORE
+    timed = timed_on(device, capability, wanted, stack) if is_all else NO_MORE
     if (target := options["target"]) is None:
         return timed
     return replace(timed, shapes=shapes_of(load_architecture(looked_up("target", target, []))))

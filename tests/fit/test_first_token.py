@@ -94,7 +94,7 @@ def test_a_row_is_prefill_waiting_and_constant(table):
         ([LONG | {"concurrency": 8}], "more than 4 requests"),
         ([LONG | {"measured_ttft_ms": 0.3}], "milliseconds, not seconds"),
         ([LONG | {"measured_ttft_ms": -1}], "milliseconds from"),
-        ([LONG | {"gpus": 3}], "no row that is taken"),
+        ([LONG | {"gpus": 3}], "no usable row"),
     ],
 )
 def test_a_table_without_first_tokens_is_refused(table, rows, words):

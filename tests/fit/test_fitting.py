@@ -77,7 +77,7 @@ def sampled(table: dict[str, np.ndarray], stride: int) -> dict[str, np.ndarray]:
 def test_21_of_228_points_give_all_planted_predictions_back(seed: int) -> None:
     table, truth = measured(seed)
     fit = fit_moesd(sampled(table, 11), BOUNDS, ridge_point=RIDGE_POINT)
-    assert fit.num_points == 21
+    assert fit.residuals.size == 21
     assert fit.mean_error < 1e-6
     values = np.array(list(fit.parameters.values()))
     predicted = moesd_speedup(table, values, RIDGE_POINT)

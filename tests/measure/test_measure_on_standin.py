@@ -79,7 +79,7 @@ def test_products_of_quantised_weights_are_called_as_torch_has_them(
     gpu, tmp_path, capability, dtypes
 ):
     gpu.properties.major, gpu.properties.minor = capability
-    timed = timed_on("cuda", capability[0] + capability[1] / 10, torch.__version__)
+    timed = timed_on("cuda", capability[0] + capability[1] / 10)
     assert [dtype for kind, dtype in timed.rows if kind == "gemm"] == dtypes.split()
     for _ in run_suite(tmp_path / "a.csv", replace(find_device("cuda"), timed=timed), "tiny"):
         pass
@@ -176,20 +176,20 @@ def timed_rows(path):
     return pd.read_csv(path)
 
 
-def test_without_flash_attention_the_rest_is_timed(gpu, tmp_path, monkeypatch):
-    monkeypatch.setattr(layers, "flash_error", lambda *_: float("nan"))
+@cases(
+    "kind capability error note",
+    ("attention", (9, 0), float("nan"), "torch's flash attention is wrong by nan"),
+    ("experts", (8, 9), 0.0, NO_KERNEL),  # before Hopper
+)
+def test_a_kernel_that_torch_lacks_is_noted_and_the_rest_is_timed(
+    gpu, tmp_path, monkeypatch, kind, capability, error, note
+):
+    gpu.properties.major, gpu.properties.minor = capability
+    monkeypatch.setattr(layers, "flash_error", lambda *_: error)
     rows = timed_rows(tmp_path / "mine.csv")
-    is_attention = rows["component"] == "attention"
-    assert rows.loc[~is_attention, "note"].isna().all()
-    assert rows.loc[is_attention, "note"].str.contains("wrong by nan").all()
-
-
-def test_before_hopper_experts_are_noted(tmp_path, gpu):
-    gpu.properties.major, gpu.properties.minor = 8, 9
-    rows = timed_rows(tmp_path / "mine.csv")
-    is_routed = rows["component"] == "experts"
-    assert set(rows.loc[is_routed, "note"]) == {NO_KERNEL}
-    assert rows.loc[~is_routed, "note"].isna().all()
+    is_lacking = rows["component"] == kind
+    assert {*rows.loc[is_lacking, "note"]} == {note}
+    assert rows.loc[~is_lacking, "note"].isna().all()
 
 
 def test_points_and_arenas_larger_than_memory(gpu):

@@ -141,9 +141,15 @@ def test_the_same_row_twice_is_no_repeat() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_repeats_of_a_point_become_their_median(kind: str) -> None:
-    once = planted(kind)
-    repeats = [once.assign(latency=once["latency"] * factor) for factor in (1.5, 1.0, 0.9)]
+@pytest.mark.parametrize("drift", [1.0, 4.0])
+def test_repeats_of_a_point_become_their_median(kind: str, drift: float) -> None:
+    """With references, the median of ratios: a machine that slows down changes nothing."""
+    once, repeats = planted(kind), []
+    for place, factor in enumerate((1.5, 1.0, 0.9)):
+        slower = drift ** (place - 1)
+        repeat = once.assign(latency=once["latency"] * factor * slower)
+        references = {"point": once.index, "group": "g", "reference_latency": slower}
+        repeats.append(repeat.assign(**references) if drift > 1 else repeat)
     shuffled = pd.concat(repeats).sample(frac=1, random_state=0)
     expected, found = check_measurements(once), check_measurements(shuffled)
     key = [*COLUMNS[kind], "role", "shape"]

@@ -1,4 +1,4 @@
-"""Turn a file of timings into a profile with fitted kernels, and check both."""
+"""Make a profile with fitted kernels from a file of timings, and check the timings and fits."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,28 +24,33 @@ from specmodel.core.layers.work import wider_dtype
 from specmodel.core.machines.hardware import HardwareProfile, Link, list_hardware, load_hardware
 from specmodel.core.machines.profiles import hardware_text, with_stack
 
-DRIFT = 0.1  # drift of the references over a run from which a device is flagged [-]
-MISSED = 0.2  # mean error of a fit from which a kind is warned of [-]
-AGREEING = 0.25  # share of it by which halves of repeats differ at most if the law is wrong [-]
+DRIFT = 0.1  # above this drift of the references over a run, a device is flagged [-]
+MISSED = 0.2  # above this mean error of a fit, its kind gets a warning [-]
+AGREEING = 0.25
+"""If two halves of the repeats differ by less than this share of the mean error, the error is not
+noise: the kernels do not follow the law [-]."""
 
 _FASTEST_PCIE = 7e10
 
 
 class Calibration(Struct, frozen=True, kw_only=True, eq=False):
-    """A profile made of timings."""
+    """A profile fitted to timings, and what the timings say about their own quality."""
 
     text: str  # in TOML
     fits: Fittings
-    noise: Mapping[str, float]  # how well repeats of a point agree, as `noise` has it [-]
-    launch_times: Mapping[str, float]  # of a kernel that does next to nothing, by how [s]
+    noise: Mapping[str, float]  # how well repeats of a point agree, from `noise` [-]
+    launch_times: Mapping[str, float]  # time of a trivial kernel, eager and in a graph [s]
     skipped: Mapping[str, str]  # points that could not be timed, and why
-    link: Link | None  # as all-reduces show it
-    flags: Sequence[str]  # what speaks against the timings
+    link: Link | None  # fitted to timed all-reduces
+    flags: Sequence[str]  # reasons to doubt all timings
     doubtful: Mapping[str, str]  # kinds whose timings should be repeated, and why
 
 
 def check_output(output: str | Path) -> Path:
-    """Return the CSV of timings next to a profile; never replace a profile without timings."""
+    """Return the path of the CSV with the timings of a profile.
+
+    Raise an InputError if the profile exists without its CSV: it would be overwritten.
+    """
     path = Path(output)
     if path.suffix != ".toml":
         raise InputError("output", str(output), "a .toml file")
@@ -63,22 +68,22 @@ def calibrate_rows(
 ) -> Calibration:
     """Fit kernels to a file of timings, and add them to the profile of the device.
 
-    The profile is the one that `hardware` names, or else the shipped one for the device. Without
-    either, it is a new one whose peaks are the best measured values.
+    The profile is the one that `hardware` names, or else the shipped profile of the device. If
+    there is neither, the profile is new, and its peaks are the best measured values.
     """
     rows = read_rows(path)
+    timed, noted = rows[rows["note"].isna()], rows[rows["note"].notna()]
     start = hardware or (info.hardware if info.hardware in list_hardware() else None)
     if start is None:
-        profile = measured_profile(rows, info)
+        profile = measured_profile(timed, info)
         text = toml_text(profile) + "\n"
     else:
         profile, text = load_hardware(start), hardware_text(start)
     fits, doubtful = _fit_what_can_be(check_measurements(rows), profile)
-    broken = _missed(rows, fits, doubtful)
+    broken = _missed(timed, fits, doubtful)
     source = f"specmodel calibrate, {info.name}, driver {info.driver}"
     stack = fitted_stack(fits, version=info.version, source=source, date=date)
-    noted = rows[rows["note"].notna()]
-    moved = drift(rows)
+    moved = drift(timed)
     sessions = json.loads(Path(path).with_suffix(".json").read_text(encoding="utf-8"))["sessions"]
     flags = [*dict.fromkeys(f for each in sessions for f in each.get("flags", [])), *broken]
     if abs(moved) > DRIFT:
@@ -86,10 +91,10 @@ def calibrate_rows(
     return Calibration(
         text=with_stack(text, info.timed.stack.fitted_as, replace(stack, is_measured_here=True)),
         fits=fits,
-        noise=noise(rows),
-        launch_times=launch_times(rows),
+        noise=noise(timed),
+        launch_times=launch_times(timed),
         skipped=dict(zip(noted["point"], noted["note"], strict=True)),
-        link=measured_link(rows),
+        link=measured_link(timed),
         flags=flags,
         doubtful=doubtful,
     )
@@ -98,7 +103,7 @@ def calibrate_rows(
 def _fit_what_can_be(
     table: pd.DataFrame, profile: HardwareProfile
 ) -> tuple[Fittings, dict[str, str]]:
-    """Return fits, and by kind why it has none."""
+    """Return the fits, and the reason for each kind that cannot be fitted."""
     doubtful, kept = dict[str, str](), table
     try:
         fits = fit_kernels(table, profile)
@@ -116,31 +121,35 @@ def _fit_what_can_be(
     return fits, doubtful
 
 
-def _missed(rows: pd.DataFrame, fits: Fittings, doubtful: dict[str, str]) -> list[str]:
-    """Return a sentence for each kind whose law does not hold; add kinds of noise to `doubtful`."""
+def _missed(timed: pd.DataFrame, fits: Fittings, doubtful: dict[str, str]) -> list[str]:
+    """Return a sentence for each kind that does not follow its law.
+
+    Kinds whose timings are noisy are added to `doubtful`.
+    """
     broken = list[str]()
     for (kind, _), fitting in fits.items():
         if (error := fitting.fit.mean_error) <= MISSED:
             continue
-        missed = f"missed by {error:.0%} on average (2 to 10 % on a quiet machine)"
-        timed = rows[rows["note"].isna() & (rows["component"] == kind)]
-        is_late = timed["repeat"] > timed["repeat"].median()
-        differ = _halves_differ(timed["latency"], timed["point"], is_late)
+        missed = f"fitted with a mean error of {error:.0%} (2 to 10 % on a quiet machine)"
+        own = timed[timed["component"] == kind]
+        is_late = own["repeat"] > own["repeat"].median()
+        differ = _halves_differ(own["latency"], own["point"], is_late)
         halves = f"earlier and later repeats differ by {differ:.1%}"
         if differ < AGREEING * error:
-            broken.append(f"{kind} is {missed}, and {halves}: no noise, the law does not hold here")
+            law = "the kernels do not follow the law of the fit"
+            broken.append(f"{kind} is {missed}, but {halves}: no noise, {law}")
         else:
             doubtful[kind] = f"{missed}, and {halves}: noise"
     return broken
 
 
-def noise(rows: pd.DataFrame) -> dict[str, float]:
-    """Return how well repeats of a point agree: relative differences, medians over points [-].
+def noise(timed: pd.DataFrame) -> dict[str, float]:
+    """Return how well the repeats of a point agree, as medians over points [-].
 
-    `raw` and `ratio` are standard deviations of times and of their ratios to the reference,
-    `split_half` is the difference between the medians of odd and of even repeats.
+    `raw` is the relative standard deviation of times, and `ratio` that of ratios to the reference.
+    `split_half` is the relative difference between the median ratios of odd and even repeats.
     """
-    timed = rows[rows["note"].isna() & (rows["latency"] != rows["reference_latency"])]
+    timed = timed[timed["latency"] != timed["reference_latency"]]
     ratio = timed["latency"] / timed["reference_latency"]
     timed = timed.assign(ratio=ratio, is_odd=timed["repeat"] % 2 == 1)
     points = timed.groupby("point")[["latency", "ratio"]]
@@ -150,34 +159,32 @@ def noise(rows: pd.DataFrame) -> dict[str, float]:
 
 
 def _halves_differ(values: pd.Series, points: pd.Series, is_second: pd.Series) -> float:
-    """Return how far medians of two halves of each point's repeats differ, median of points [-]."""
+    """Return the relative difference between the medians of two halves of the repeats [-].
+
+    It is the median over points. `is_second` says which half a repeat belongs to.
+    """
     medians = values.groupby([points, is_second]).median().unstack()
-    medians = medians.reindex(columns=[True, False])  # all repeats but the first may have failed
+    medians = medians.reindex(columns=[True, False])  # if only one repeat succeeded, half is empty
     split = (medians[True] - medians[False]).abs() / medians.mean(axis=1)
     return float(split.median())
 
 
-def drift(rows: pd.DataFrame) -> float:
-    """Return by how much references grew from the first third of repeats to the last [-]."""
-    timed = rows[rows["note"].isna() & (rows["component"] != ALL_REDUCE)]
+def drift(timed: pd.DataFrame) -> float:
+    """Return the relative growth of references from the first third of repeats to the last [-]."""
+    timed = timed[timed["component"] != ALL_REDUCE]
     third = (timed["repeat"] * 3) // (timed["repeat"].max() + 1)
     medians = timed.groupby(["group", third])["reference_latency"].median().unstack()
     return float((medians.iloc[:, -1] / medians.iloc[:, 0] - 1).median())
 
 
-_RATED = {COPY: ("bytes",), "gemm": ("num_tokens", "input_size", "output_size")}
-"""What the best rates of a device without a data sheet are taken from, by component."""
-
-
-def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
-    """Return a profile of a device without a data sheet, with the best measured rates as peaks."""
-    timed = rows[rows["note"].isna()]
+def measured_profile(timed: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
+    """Return a profile of a device without a data sheet: its peaks are the best measured rates."""
     if not (timed["component"] == "gemm").any():
         expected = "timed matrix products for the peaks: run again with `again='gemm'`"
         raise InputError("hardware", "no timed gemm", expected)
     streamed, computed = _peaks(timed, info.dtype)
     source = f"measured: the fastest of the suite on {info.name}, torch {info.torch}"
-    link = measured_link(rows)
+    link = measured_link(timed)
     data = {
         "schema_version": 1,
         "name": info.name,
@@ -200,36 +207,34 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
 
 
 def _peaks(timed: pd.DataFrame, dtype: str) -> tuple[float, dict[str, float]]:
-    """Return the fastest reading [B/s], and the fastest products by dtype of their arithmetic.
+    """Return the fastest reading [B/s], and the fastest product of each arithmetic dtype [FLOP/s].
 
-    Rows that tell no dtype have `dtype`; rates of arithmetic are in [FLOP/s].
+    `dtype` is the dtype of rows without one.
     """
-    copied = _medians(timed, COPY)
-    streamed, computed = [(2 * copied["bytes"] / copied["latency"]).max()], dict[str, float]()
+    streamed = [_fastest(timed[timed["component"] == COPY], "bytes", by=2)]
+    computed = dict[str, float]()
     products = timed[timed["component"] == "gemm"]
     names = ["activation_dtype", "weight_dtype"]
     dtypes = products.reindex(columns=names).astype("string").fillna(dtype)
     for (activation, stored), rows in products.groupby([dtypes[name] for name in names]):
-        middle = _medians(rows, "gemm")
-        per_s = middle["input_size"] * middle["output_size"] / middle["latency"]
-        streamed.append(BYTES_PER_ELEMENT[str(stored)] * per_s.max())
+        matrix = "input_size", "output_size"
+        streamed.append(_fastest(rows, *matrix, by=BYTES_PER_ELEMENT[str(stored)]))
         arithmetic = wider_dtype(str(activation), str(stored))
-        rate = float((2 * middle["num_tokens"] * per_s).max())
+        rate = _fastest(rows, "num_tokens", *matrix, by=2)
         computed[arithmetic] = max(rate, computed.get(arithmetic, 0.0))
     return float(np.nanmax(streamed)), computed
 
 
-def _medians(timed: pd.DataFrame, kind: str) -> pd.DataFrame:
-    """Return medians over the repeats of each point of a component, of what it is rated by."""
-    rows = timed[timed["component"] == kind]
-    # of other components, one cell of text makes a column of text
-    columns = {name: numbers(rows, name) for name in (*_RATED[kind], "latency")}
-    return pd.DataFrame(columns).groupby(rows["point"].to_numpy()).median()
+def _fastest(rows: pd.DataFrame, *sizes: str, by: float) -> float:
+    """Return the largest product of sizes and `by` per second, from each point's median time."""
+    medians = pd.Series(numbers(rows, "latency")).groupby(rows["point"].to_numpy())
+    amount = by * np.prod([numbers(rows, name) for name in sizes], axis=0)
+    return float((amount / medians.transform("median")).max())
 
 
-def measured_link(rows: pd.DataFrame) -> Link | None:
-    """Return the link that timed all-reduces show, with the latency of all GPUs, or None."""
-    reduced = rows[rows["component"] == ALL_REDUCE]
+def measured_link(timed: pd.DataFrame) -> Link | None:
+    """Return the link fitted to timed all-reduces over all GPUs, or None without such rows."""
+    reduced = timed[timed["component"] == ALL_REDUCE]
     if reduced.empty:
         return None
     latency, bytes_per_s = fit_link(reduced)
@@ -248,9 +253,9 @@ def measured_link(rows: pd.DataFrame) -> Link | None:
 def fit_link(rows: pd.DataFrame) -> tuple[float, float]:
     """Return the ``collective_latency`` [s] and ``peak_bytes_per_s`` [B/s] of a timed link.
 
-    The bandwidth is that of one direction; hops are taken to cost nothing. Relative errors are
-    minimised, as times span five decades and errors in seconds would leave the latency to the
-    largest.
+    The bandwidth is that of one direction, and hops are assumed to cost nothing. The fit minimises
+    relative errors, as times span five decades. With errors in seconds, the largest tensors alone
+    would determine the latency.
     """
     from scipy.optimize import nnls
 
@@ -272,9 +277,8 @@ def fit_link(rows: pd.DataFrame) -> tuple[float, float]:
     return float(fixed), float(1 / per_byte)
 
 
-def launch_times(rows: pd.DataFrame) -> dict[str, float]:
-    """Return the time of a kernel that does next to nothing, eagerly and in a graph [s]."""
-    launches = rows[(rows["component"] == LAUNCH) & rows["note"].isna()]
+def launch_times(timed: pd.DataFrame) -> dict[str, float]:
+    """Return the time of a trivial kernel that is launched eagerly and from a graph [s]."""
+    launches = timed[timed["component"] == LAUNCH]
     medians = launches.groupby("graphs")["latency"].median()
-    known = {name: graphs for graphs, name in LAUNCHED_AS.items() if graphs in medians}
-    return {name: float(medians[graphs]) for name, graphs in known.items()}
+    return {name: float(medians[key]) for key, name in LAUNCHED_AS.items() if key in medians}

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
     from specmodel.calibrate.fit.update import EngineUpdate
 
 _COUNTS = (1, 2, 4, 8)
-_WIDE = ("bf16", "fp16", "fp32")  # dtypes than which hardly any weights are wider
-_NEAR = 0.15  # logarithm of times over those predicted, below which GPUs may be those that ran [-]
+_WIDE = ("bf16", "fp16", "fp32")  # dtypes of weights that are not quantised
+_NEAR = 0.15
+"""If log measured over predicted times stay below this on some number of GPUs, the runs may have
+used that number [-]."""
 
 
 def run_rows(update: EngineUpdate) -> list[Row]:
     """Return each run as measured and as predicted, before and after the fit.
 
-    A run with drafts has its speedup over the plain run of the nearest load.
+    The speedup of a run with drafts is relative to the plain run of the nearest load.
 
     Parameters
     ----------
@@ -70,7 +72,7 @@ def moved_rows(update: EngineUpdate) -> list[Row]:
     Returns
     -------
     list of dict
-        Name, values with both ends of their intervals, and whether the runs do not determine it.
+        Name, values with both ends of their intervals, and whether the runs leave it undetermined.
     """
     rows = []
     for item in update.moved:
@@ -93,8 +95,8 @@ def update_facts(update: EngineUpdate) -> dict[str, Fact]:
     Returns
     -------
     dict
-        Errors of the runs, agreement of their repeats, and warnings against the fit, by name. With
-        a warning, also the number of GPUs on which a known host would match the runs.
+        Errors of the runs, agreement of their repeats, and warnings against the fit, by name. If
+        there is a warning, also the number of GPUs on which a known host would match the runs.
     """
     rows, layout, target = update.rows, update.deployment.layout, update.deployment.target
     noise = sorted((row.noise, Path(row.row).name) for row in rows if row.noise) or [(0.0, "")]
@@ -131,16 +133,16 @@ def update_facts(update: EngineUpdate) -> dict[str, Fact]:
 def likely_gpus(
     rows: Sequence[Served], overheads: Overheads
 ) -> tuple[int | None, tuple[float, float] | None]:
-    """Return the fewest GPUs on which a known host matches the runs; None for no number.
+    """Return the smallest number of GPUs on which a known host matches the runs, or None.
 
-    With them the least and the largest ratio of measured to predicted times [-].
+    The second value is the smallest and the largest ratio of measured to predicted times [-].
     """
     for count in _COUNTS:
         degrees = {"tensor_parallel": count, "data_parallel": 1, "expert_parallel": 1}
         own = [replace(row, deployment={**row.deployment, **degrees}) for row in rows]
         try:
             steps = measured_steps(own)
-        except InputError:  # the model cannot be cut so
+        except InputError:  # the model cannot be split over this number of GPUs
             continue
         ratios = steps.measured / steps.predicted(overheads)
         if np.abs(np.log(ratios)).max() < _NEAR and not steps.is_ratio.any():

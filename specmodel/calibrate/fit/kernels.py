@@ -1,4 +1,4 @@
-"""Fit the roofline's parameters to measured kernels, one kind and dtype at a time."""
+"""Fit the parameters of the roofline to measured kernels, one kind and dtype at a time."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,18 +33,19 @@ class KindFit(Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     bounds
-        Bounds and starts of what is fitted beside the sharpness.
+        Bounds and starts of the fitted parameters, without the sharpness.
     on_cpu, not_on_cpu
-        Bounds and starts that differ on a CPU, and parameters that are not fitted there.
+        Bounds and starts that differ on a CPU, and parameters that are not fitted on a CPU.
     dense
-        What the compute efficiency of GEMMs of the same arithmetic says of that of this kind: the
-        "most" it can be; what is "taken" for it, unless several query tokens were timed; nothing.
+        How the compute efficiency of GEMMs with the same arithmetic limits this kind. "most": it
+        is the upper bound. "taken": it is used, unless several query tokens were timed. Empty: no
+        limit.
     needed
-        Column whose rows of the largest value are in every fit, as the others do not tell how fast
-        these kernels compute; none if empty.
+        Column whose rows with the largest value are in every fit, because the other rows do not
+        show how fast these kernels compute. Empty: no such column.
     least_gain
-        Error of a fit without `depth_time` over that of one with it, up to which the former is
-        taken; 0 where it is only tried if the points do not determine `depth_time` [-].
+        `depth_time` is left out if the error without it is at most this multiple of the error with
+        it. With 0, leaving it out is tried only if the points do not determine it [-].
     """
 
     bounds: Bounds
@@ -60,23 +61,23 @@ KIND_FITS = {kind: KindFit(**row) for kind, row in _KINDS.items()}
 """The kinds that are fitted."""
 
 ATTENTION_ARITHMETIC = {"gpu": (0.005, 1.0, 0.1), "cpu": (0.005, 100.0, 0.1)}
-"""Bounds and start of attention's compute efficiency, where several query tokens were timed. On a
-CPU without instructions for 16 bits it computes in 32, faster than products in 16 [-]."""
+"""Bounds and start of attention's compute efficiency if several query tokens were timed. A CPU
+without 16-bit instructions computes attention in 32 bits, faster than GEMMs in 16 bits [-]."""
 
 FLASH_ROWS = 64.0
-"""Rows that torch's kernel pads the query heads of a KV head to, for each token alone: ``kBlockM``
-of FlashAttention-2 where it splits caches (``run_mha_fwd_splitkv_dispatch``) [-]."""
+"""Rows to which torch's kernel pads the query heads of a KV head, separately for each token:
+``kBlockM`` of FlashAttention-2 for split caches (``run_mha_fwd_splitkv_dispatch``) [-]."""
 
-SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)  # exponents tried: powers of two are cheap to take [-]
-_ALWAYS = ("memory_efficiency", "compute_efficiency", "tile_rows")  # recorded though held
+SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)  # exponents to try: powers of two are cheap to compute [-]
+_ALWAYS = ("memory_efficiency", "compute_efficiency", "tile_rows")  # recorded even if not fitted
 _OF_DEPTHS = ("depth_time", "depth_limit", "result_terms")
 _OF_CPUS = ("reread_rows", "result_terms")
 _NESTED = ("depth_limit", "depth_time", *_OF_CPUS)
-"""What may be left out of a fit, in this order: kernels that do not cut the depth that they walk,
-and those that do not walk one; products that read a matrix once, and those whose results cost
+"""Parameters that a fit may leave out, in the order in which this is tried: some kernels have no
+limit of depth, or no cost of depth; some products read a matrix only once, or their results cost
 nothing."""
-_FEWEST_DEPTHS = 3  # two parameters beside the launch say what products of a depth take at least
-_NO_WORSE = 1.01  # error over that of the fit with what points do not determine
+_FEWEST_DEPTHS = 3  # fewer depths do not determine the launch time and both parameters of depth
+_NO_WORSE = 1.01  # largest accepted ratio of errors without and with an undetermined parameter
 _FOLDS = 4
 
 
@@ -86,7 +87,7 @@ class KernelFitting(Struct, frozen=True, kw_only=True, eq=False):
     Parameters
     ----------
     fit
-        Record for a profile. Its errors are those of judged rows, or else of fitted rows.
+        Record for a profile. Its errors are those of judged rows, or of fitted rows if none judge.
     result
         Parameters, covariance and residuals of the fitted points.
     """
@@ -115,22 +116,28 @@ def fit_kernels(table: pd.DataFrame, hardware: HardwareProfile) -> Fittings:
         Fits by kind and dtype of weights or KV. Raise an InputError if times are in another unit,
         or if there are fewer points than parameters.
 
-    Notes ----- The fit is a bounded least-squares fit of log ratios with a soft-L1 loss
+    Notes
+    -----
+    The fit is a bounded least-squares fit of log ratios with a soft-L1 loss
     (`result.log_fit_result`), from two starts for each sharpness. An error of 10 % counts the same
-    in a kernel of a microsecond and in one of a second. Only rows with role "fit" are used, but the
-    shortest fifth of all GEMM times bounds the launch.
+    in a kernel of a microsecond and in a kernel of a second. Only rows with role "fit" are used,
+    but the 20th percentile of all GEMM times bounds the launch time.
 
-    Some points do not determine a parameter. A single query token does not show how fast attention
-    computes. Unless more were timed, attention is assumed to compute as fast as GEMMs. Experts that
-    stream for as long as they compute do not show it either. They are assumed to compute at most as
-    fast as dense products of the same arithmetic, since a grouped product splits such a product.
-    Products of fewer than three depths, or only of long ones, do not show a cost of depth, and get
-    none. Kernels of experts read the list of all experts of a GPU, loaded or not, only if a fit
-    without that has half as much error again, as for TensorRT-LLM's in blocks of fp8.
+    Some points do not determine a parameter:
 
-    The peak of a CPU without a data sheet is that of the fastest product timed. The fit tries
-    efficiencies of arithmetic above 1 where times add up, as each is shorter than the sum, and
-    where attention may compute in a wider dtype than products.
+    - A single query token does not show how fast attention computes. Unless several were timed,
+      attention is assumed to compute as fast as GEMMs.
+    - Experts that stream for as long as they compute do not show how fast they compute. They are
+      assumed to be at most as fast as GEMMs with the same arithmetic, as a grouped product splits
+      a GEMM into parts.
+    - GEMMs of fewer than three depths, or only of long depths, do not show a cost of depth. Its
+      parameters are left out.
+    - Experts get a cost for reading the list of all experts of a GPU only if the error without it
+      is more than 1.5 times as large. This is the case for TensorRT-LLM's experts in fp8 blocks.
+
+    If a CPU has no data sheet, its peak is the rate of the fastest measured product. On a CPU,
+    compute efficiencies may exceed 1: memory and compute times add up, so each is shorter than the
+    measured sum, and attention may compute in a wider dtype than GEMMs.
     """
     timed_work.check_plausible(table, hardware)
     found, computed = Fittings(), dict[str, float]()
@@ -150,7 +157,7 @@ def fit_kernels(table: pd.DataFrame, hardware: HardwareProfile) -> Fittings:
 
 
 def fitted_stack(fits: Fittings, *, version: str, source: str, date: str) -> FittedStack:
-    """Return the fits of `fit_kernels` as a profile records them.
+    """Return the fits of `fit_kernels` in the form in which a profile records them.
 
     Parameters
     ----------
@@ -168,7 +175,7 @@ def fitted_stack(fits: Fittings, *, version: str, source: str, date: str) -> Fit
 
 
 class _Problem(Struct, frozen=True, eq=False):
-    """What is fitted: parameters of one kind within bounds, the others held."""
+    """A fit of one kind: bounds of the free parameters, and values of the others in `held`."""
 
     kind: str
     hardware: HardwareProfile
@@ -198,18 +205,18 @@ class _Problem(Struct, frozen=True, eq=False):
 
 
 def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
-    """Return the fit of one kind and dtype, with its errors on the rows that judge it."""
+    """Return the fit of one kind and dtype, with its errors on the judged rows."""
     kind, hardware, fitted = problem.kind, problem.hardware, rows[rows["role"] == "fit"]
     if len(fitted) <= len(problem.bounds):
         expected = f"more than {len(problem.bounds)} rows with role 'fit', one for each parameter"
         raise InputError("measurements", f"{len(fitted)} points of {kind}", expected)
     problem, result, parameters = _simplest(problem, fitted)
     if fitted["shape"].nunique() == 1:
-        note = "one shape was fitted: errors and intervals say nothing of others"
+        note = "one shape was fitted: errors and intervals do not apply to other shapes"
         result = replace(result, warnings=(*result.warnings, note))
     judged = timed_work.judge(kind, judged_rows(rows), hardware, parameters)
-    told = rows[rows["role"].isin(["fit", "spread"])]
-    shape_spread, row_spread = _spreads(problem, told, float(parameters.sharpness))
+    known = rows[rows["role"].isin(["fit", "spread"])]
+    shape_spread, row_spread = _spreads(problem, known, float(parameters.sharpness))
     record = {
         **{name: rounded(value) for name, value in result.parameters.items()},
         **{n: rounded(value) for n in _ALWAYS if (value := float(getattr(parameters, n)))},
@@ -233,8 +240,8 @@ def _simplest(
 ) -> tuple[_Problem, FitResult, KernelParameters]:
     """Return the fit with the fewest parameters that is hardly worse, and its problem.
 
-    One that is at a bound goes; of those that points do not determine, the time of a depth; of
-    those of a CPU's products, each that hardly helps.
+    A parameter of `_NESTED` is left out if it is at a bound. `depth_time` is also left out if the
+    points do not determine it, and parameters of a CPU's products if they hardly reduce the error.
     """
     result, parameters = problem.solve(rows)
     for name in _NESTED:
@@ -257,11 +264,12 @@ def _simplest(
 def _bounds(kind: str, rows: pd.DataFrame, hardware: HardwareProfile, computed: float) -> Bounds:
     """Return bounds and starts of the parameters fitted to these rows.
 
-    A GEMM's launch takes at most as long as the shortest fifth of those measured, as large products
-    do not tell it from other constant time. `computed` is the compute efficiency of GEMMs [-].
+    The launch time of a GEMM is at most the 20th percentile of all measured times, because large
+    products do not separate it from other constant costs. `computed` is the compute efficiency of
+    GEMMs [-].
     """
     how, bounds = KIND_FITS[kind], {**KIND_FITS[kind].bounds}
-    if hardware.kind == "cpu":  # which takes longer to launch a kernel
+    if hardware.kind == "cpu":  # a CPU needs longer to launch a kernel
         own = {**bounds, "launch_time": (1e-7, 1e-3, 4e-5), **how.on_cpu}
         bounds = {name: bound for name, bound in own.items() if name not in how.not_on_cpu}
     if kind == "gemm":
@@ -279,38 +287,38 @@ def _bounds(kind: str, rows: pd.DataFrame, hardware: HardwareProfile, computed: 
     return bounds
 
 
-def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[float, float]:
+def _spreads(problem: _Problem, known: pd.DataFrame, sharpness: float) -> tuple[float, float]:
     """Return the common spread of a series and the spread of its points, on unseen shapes [-].
 
-    Fitted points err too little, and points of one shape err alike, so that leaving out single
-    points would show neither. Whole shapes are left out in turn, in up to four parts, and predicted
-    by a fit to the others, and to the rows that each fit needs (`KindFit.needed`): latent attention
-    of the most heads alone computes for as long as it streams.
+    Errors of fitted points are too small, and errors of points with one shape are alike. Whole
+    shapes are therefore left out in turn, in up to four parts, and predicted by a fit to the
+    others. Rows that every fit needs (`KindFit.needed`) stay in: only latent attention with the
+    most heads computes for as long as it streams.
     """
     needed = KIND_FITS[problem.kind].needed
-    is_needed = told[needed] == told[needed].max() if needed else np.zeros(len(told), bool)
+    is_needed = known[needed] == known[needed].max() if needed else np.zeros(len(known), bool)
     if is_needed.all():
         is_needed = ~is_needed
-    told, kept_always = told[~is_needed], told[is_needed]
-    shapes = np.sort(told["shape"].unique())
-    part = told["shape"].map({shape: i % _FOLDS for i, shape in enumerate(shapes)}).to_numpy()
-    missed, is_fitted = np.empty(len(told)), (told["role"] == "fit").to_numpy()
+    known, kept_always = known[~is_needed], known[is_needed]
+    shapes = np.sort(known["shape"].unique())
+    part = known["shape"].map({shape: i % _FOLDS for i, shape in enumerate(shapes)}).to_numpy()
+    missed, is_fitted = np.empty(len(known)), (known["role"] == "fit").to_numpy()
     for fold in np.unique(part):
-        left = told[part == fold]
-        kept = pd.concat([kept_always, told[(part != fold) & is_fitted]])
-        kept = kept if len(kept) > len(problem.bounds) else told[is_fitted]
+        left = known[part == fold]
+        kept = pd.concat([kept_always, known[(part != fold) & is_fitted]])
+        kept = kept if len(kept) > len(problem.bounds) else known[is_fitted]
         _, parameters = problem.solve(kept, (sharpness,))
         predicted = timed_work.predicted_time(problem.kind, left, problem.hardware, parameters)
         missed[part == fold] = np.log(left["latency"] / predicted)
-    return normal_spreads(pd.Series(missed), pd.Series(_series(told)))
+    return normal_spreads(pd.Series(missed), pd.Series(_series(known)))
 
 
 def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
     """Return the common spread of a series, and the spread of points around its mean [-].
 
-    They are standard deviations of normal distributions with the same central 80 % as the log
-    errors. A few outliers therefore do not widen them. Variances add up: the common one is what the
-    points' own one leaves of the whole.
+    Both are standard deviations of normal distributions with the same central 80 % as the log
+    errors, so that a few outliers do not widen them. The variance of a series is the total variance
+    less the variance of its points.
     """
     within = errors - errors.groupby(series).transform("mean")
     ends = (part.quantile([0.9, 0.1]) for part in (within, errors))
@@ -319,7 +327,7 @@ def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
 
 
 def _series(table: pd.DataFrame) -> NDArray[np.intp]:
-    """Return a number for each run of points that differ in nothing but their tokens."""
+    """Return a number for each series: points that differ only in their tokens."""
     names = ["shape", "expert_size", "distribution"]
     parts = table.reindex(columns=names).groupby(names, sort=False, dropna=False)
     return np.asarray(parts.ngroup())

@@ -1,4 +1,4 @@
-"""Return the result of a fit: values, their uncertainty, and residuals."""
+"""Fit parameters by least squares, and return values, their uncertainty and residuals."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from specmodel.core.base.units import FloatArray
 from specmodel.core.machines.kernels import limited_covariance
 
-ROBUST_SCALE = 0.05  # error from which a point counts less, in fits with a soft-L1 loss [-]
-_ASIDE = 0.3  # distance of a second start from the first, as a logarithm, down and up in turn [-]
+ROBUST_SCALE = 0.05  # above this error, a point counts less in fits with a soft-L1 loss [-]
+_ASIDE = 0.3  # log distance of the second start from the first, alternately down and up [-]
 
 _LOOSE = 3e-3
 _LOOSE_SHARE = 0.02
@@ -23,13 +23,13 @@ class FitResult(Struct, frozen=True, kw_only=True, eq=False):
     Parameters
     ----------
     parameters, covariance
-        Fitted values by name, in the model's units. Their covariance on the subspace that the data
-        determine, shape (n, n) [-] [s].
+        Fitted values by name, in the units of the model. Their covariance in the subspace that the
+        data determine, shape (n, n) [-] [s].
     residuals
         Predicted over measured, minus one, for each point [-].
     at_bound, undetermined, warnings
-        Parameters at a bound of their range. Parameters that the points do not determine, for which
-        any value fits. A sentence for each of both.
+        Parameters at a bound. Parameters that the points do not determine: any value fits. A
+        sentence for each parameter of either kind.
     """
 
     parameters: dict[str, float]
@@ -40,25 +40,20 @@ class FitResult(Struct, frozen=True, kw_only=True, eq=False):
     warnings: tuple[str, ...]
 
     @property
-    def num_points(self) -> int:
-        """Number of points fitted [-]."""
-        return self.residuals.size
-
-    @property
     def mean_error(self) -> float:
         """Mean of the absolute residuals [-]."""
         return float(np.abs(self.residuals).mean())
 
     @property
     def record(self) -> dict[str, Any]:
-        """Record of the covariance for a profile."""
+        """Names of the fitted parameters and their covariance, as a profile records them."""
         return {"varied": list(self.parameters), "covariance": rounded_rows(self.covariance)}
 
 
 def best_of_starts(
     residuals: Callable[..., FloatArray], starts: Iterable[FloatArray], **options: Any
 ) -> Any:
-    """Return the best least-squares fit over several starts, as the cost has local minima."""
+    """Return the best least-squares fit from several starts, because the cost has local minima."""
     from scipy.optimize import least_squares
 
     fits = [least_squares(residuals, start, **options) for start in starts]
@@ -73,8 +68,8 @@ def best_of_sharpnesses(
 ) -> tuple[Any, float]:
     """Return the robust fit of log parameters at the best sharpness, and that sharpness [-].
 
-    Each sharpness is tried from two starts: the one in `bounds` (lower, upper, start), and one
-    aside.
+    Each sharpness is tried from two starts: the start in `bounds` (lower, upper, start), and a
+    point next to it.
     """
     low, high, start = np.log(list(bounds.values())).T
     aside = _ASIDE * np.where(np.arange(len(start)) % 2, 1.0, -1.0)
@@ -87,26 +82,27 @@ def best_of_sharpnesses(
 def log_fit_result(
     names: Sequence[str], best: Any, errors: FloatArray, clusters: NDArray[np.intp]
 ) -> FitResult:
-    """Return the result of a soft-L1 fit of logarithms; its covariance is that of the logarithms.
+    """Return the result of a soft-L1 fit of logarithms, with the covariance of the logarithms.
 
-    `best` comes from `best_of_starts` with ``loss="soft_l1"`` and ``f_scale=ROBUST_SCALE``.
-    `errors` are logarithms of predicted over measured at the solution, not weighted [-]. Points of
-    the same number in `clusters` err together.
+    `best` is the result of `best_of_starts` with ``loss="soft_l1"`` and ``f_scale=ROBUST_SCALE``.
+    `errors` are unweighted logarithms of predicted over measured at the solution [-]. Points with
+    the same number in `clusters` have correlated errors.
 
     Soft-L1 (B. Triggs et al., "Bundle adjustment - a modern synthesis," in Vision Algorithms, 2000)
-    counts an error f as ``2 (sqrt(1 + z) - 1)`` with ``z = (f / scale)^2``: squared when small, in
-    proportion when large, so that a few points which the model cannot meet do not bend the fit.
+    counts an error f as ``2 (sqrt(1 + z) - 1)`` with ``z = (f / scale)^2``. The cost of small
+    errors grows with their square, and the cost of large errors in proportion. A few points that
+    the model cannot explain therefore hardly change the fit.
 
     The covariance is the cluster-robust sandwich ``H^-1 (sum of g g') H^-1`` (K.-Y. Liang and S. L.
     Zeger, "Longitudinal data analysis using generalized linear models," Biometrika, vol. 73, no. 1,
-    1986), with g the gradient of a cluster's cost: points of one measured shape are far from
-    independent, and counting them as such would make every parameter look known to a fraction of a
-    percent. scipy returns a Jacobian scaled by ``(1 + z)^(-3/4)``, so that ``H = J'J``; the
-    gradient of a point is f times the unscaled Jacobian times ``(1 + z)^(-1/2)``, hence J times ``f
-    (1 + z)^(1/4)``. The factor G / (G - p) for G clusters and p parameters makes up for residuals
-    that the fit has shrunk. Parameters at a bound are taken as known; directions whose singular
-    value is below 3e-3 of the largest are left out, and what lies along them is reported as not
-    determined.
+    1986), where g is the gradient of the cost of a cluster. Points of one measured shape are not
+    independent: if they counted as independent, every parameter would seem known to a fraction of a
+    percent. scipy returns a Jacobian J scaled by ``(1 + z)^(-3/4)``, so that ``H = J'J``. The
+    gradient of a point is f times the unscaled Jacobian times ``(1 + z)^(-1/2)``, which is J times
+    ``f (1 + z)^(1/4)``. The factor G / (G - p) for G clusters and p parameters corrects for
+    residuals that the fit has reduced. Parameters at a bound count as known. Directions whose
+    singular value is below 3e-3 of the largest are left out. Parameters that lie mostly along them
+    are reported as undetermined.
     """
     is_free = best.active_mask == 0
     jacobian = best.jac * is_free
@@ -129,12 +125,12 @@ def log_fit_result(
 
 
 def rounded(value: float | np.floating[Any], digits: int = 5) -> float:
-    """Return a number with so many significant digits, as profiles record it."""
+    """Return a number rounded to significant digits, as profiles record it."""
     return float(f"{value:.{digits}g}")
 
 
 def rounded_rows(covariance: FloatArray) -> list[list[float]]:
-    """Return a matrix as profiles record it."""
+    """Return the rows of a matrix with rounded numbers, as profiles record them."""
     return [[rounded(value) for value in row] for row in covariance.tolist()]
 
 
@@ -146,10 +142,10 @@ def fit_result(
     covariance: FloatArray,
     residuals: FloatArray,
 ) -> FitResult:
-    """Return the result of a fit, with a warning for each parameter that it does not pin down.
+    """Return the result of a fit, with a warning for each parameter that it does not determine.
 
-    `sides` tells parameters at their lower (-) and upper bound (+), `loose` the share of each one
-    outside the subspace that the points determine [-].
+    `sides` is negative for parameters at their lower bound and positive for parameters at their
+    upper bound. `loose` is the share of each parameter outside the determined subspace [-].
     """
     at_bound = {name: side for name, side in zip(parameters, sides, strict=True) if side}
     is_open = zip(parameters, loose > _LOOSE_SHARE, strict=True)

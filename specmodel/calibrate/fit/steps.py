@@ -1,4 +1,4 @@
-"""Prepare fits: measured steps with their time on the GPU alone, and errors of speedups."""
+"""Prepare fits of engines: GPU times of measured steps, and errors of speedups."""
 
 from __future__ import annotations
 
@@ -25,40 +25,42 @@ from specmodel.core.machines.engine import OVERHEADS, EngineProfile, Hiding, Ove
 
 _OF_KERNELS = ("kernel_time", "draft_kernel_time")
 HOST_SECONDS = tuple(name for name in OVERHEADS if name not in _OF_KERNELS)
-"""Overheads of the host, which such fits may vary; those of kernels in graphs are held."""
+"""Host overheads, which fits of engines may vary. Times of kernels in graphs stay fixed."""
 
 _OF_STEPS = ("draft_length", "is_tree", "proposing", "chance", "lookup_time")
-"""Fields of `Step` that differ by run; plain runs are taken to be of servers without a drafter."""
+"""Fields of `Step` that differ between runs. Plain runs are assumed to be without a drafter."""
 
 
 class MeasuredSteps(Struct, frozen=True, kw_only=True, eq=False):
-    """Runs of engines: what was measured, (runs,), and passes without the host, (runs, 4).
+    """Measured runs of engines, and their passes without host times.
 
-    Columns of passes: time of the GPU [s]; kernels that no CUDA graph holds, and passes of target
-    and of drafter that the host takes time for [-].
+    Fields have shape (runs,), and passes shape (runs, 4). The columns of a pass are the GPU time
+    [s], the number of kernels outside CUDA graphs [-], and the numbers of target and drafter passes
+    for which the host spends time [-].
     """
 
     plain: FloatArray
     verify: FloatArray
-    drafts: tuple[tuple[DraftPasses, FloatArray], ...]  # by place in a draft, counts along runs
-    prefill: FloatArray  # what one prompt adds
-    draft_prefill: FloatArray  # the drafter that reads it
-    prefills: FloatArray  # prompts of other requests for each token that a request makes [-]
+    drafts: tuple[tuple[DraftPasses, FloatArray], ...]  # by place in a draft
+    prefill: FloatArray  # pass that one prompt adds to a step
+    draft_prefill: FloatArray  # pass in which the drafter reads the prompt
+    prefills: FloatArray  # prompts of other requests per output token [-]
     step: Step
     tokens_per_step: FloatArray
-    is_told_to_wait: np.ndarray  # to schedule synchronously
-    hides_host: np.ndarray  # in which steps the host works beside the GPU, as engines name it
-    is_ratio: np.ndarray  # whether a speedup was measured, and not the time of a step
-    measured: FloatArray  # time of a step, plain where nothing is drafted [s], or speedup [-]
+    is_synchronous: np.ndarray  # whether the engine was set to schedule synchronously
+    hides_host: np.ndarray  # in which steps host and GPU work at the same time, as in `Step`
+    is_ratio: np.ndarray  # whether a speedup was measured, not the time of a step
+    measured: FloatArray  # time of a plain step or of a step with a draft [s], or speedup [-]
 
     def predicted(
         self, overheads: Overheads, verify_factor: FloatArray | float = 1.0
     ) -> FloatArray:
-        """Return the predictions with overheads, scalars or one per run, as `measured` [s] [-].
+        """Return predictions of `measured` for overheads, which are scalars or arrays (runs,).
 
-        Steps with a draft take `verify_factor` times as long, for errors of their kernels [-].
+        The GPU time of passes with a draft is multiplied by `verify_factor`, which represents the
+        errors of their kernels [-].
         """
-        engine = overheads.on_host().told_to_wait(self.is_told_to_wait)
+        engine = overheads.on_host().told_to_wait(self.is_synchronous)
 
         def timed(alone: FloatArray, factor: FloatArray | float = 1.0) -> PassTime:
             seconds, launches, *passes = alone.T
@@ -79,7 +81,10 @@ class MeasuredSteps(Struct, frozen=True, kw_only=True, eq=False):
         return found
 
     def _measured(self, times: StepTimes, added: FloatArray, by_draft: FloatArray) -> FloatArray:
-        """Return what is measured, from steps and what a prompt adds, the drafter's apart [s]."""
+        """Return step times [s] or speedups [-] from the times of steps without prompts.
+
+        A prompt adds `added` to a step, and `by_draft` if the drafter reads it [s].
+        """
         plain = times.forward_time + self.prefills * added
         carried = self.prefills * (added + by_draft)
         step = times.step_time + self.tokens_per_step * carried
@@ -88,7 +93,7 @@ class MeasuredSteps(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def measured_steps(rows: Sequence[Served]) -> MeasuredSteps:
-    """Return GPU times of measured runs, and how many kernels they launch outside CUDA graphs."""
+    """Return GPU times of measured runs, and the number of kernels outside CUDA graphs."""
     found = [_alone(row) for row in rows]
     drafts = tuple(map(_stacked, zip_longest(*(values.pop("drafts") for values in found))))
     steps = [values.pop("step") for values in found]
@@ -99,7 +104,10 @@ def measured_steps(rows: Sequence[Served]) -> MeasuredSteps:
 
 
 def _stacked(parts: Sequence[DraftTime | None]) -> tuple[DraftPasses, FloatArray]:
-    """Return the passes of one place of the drafts of runs, None for drafts without it."""
+    """Return the drafter passes of all runs at one place of their drafts.
+
+    `parts` has None for runs whose drafts are shorter.
+    """
     own = [(p.passes, _of_gpu(p.each, 0.0, p.passes.host_passes)) if p else None for p in parts]
     known = next(filter(None, own))[0]
     counts = [float(each[0].count) if each else 0.0 for each in own]
@@ -126,7 +134,7 @@ def _alone(row: Served) -> dict[str, Any]:
         **_carried(deployment, points),
         "step": times.step,
         "tokens_per_step": row.tokens_per_step or 1.0,
-        "is_told_to_wait": bool(row.deployment.get("sync_scheduling"))
+        "is_synchronous": bool(row.deployment.get("sync_scheduling"))
         and _engine(row.deployment).hides_host != "none",
         "hides_host": deployment.hides_host,
         "is_ratio": row.quantity == "speedup",
@@ -135,9 +143,10 @@ def _alone(row: Served) -> dict[str, Any]:
 
 
 def _of_gpu(time: PassTime | None, passes: float = 0.0, draft_passes: float = 0.0) -> FloatArray:
-    """Return a row of `MeasuredSteps`, zeros if nothing runs.
+    """Return a row of a pass in `MeasuredSteps`, or zeros if there is no pass.
 
-    The launch time of a deployment of `_without_host` is the number of kernels, 1 s each.
+    In a deployment from `_without_host`, each kernel needs 1 s to launch. The launch time is thus
+    the number of kernels.
     """
     if time is None:
         return np.zeros(4)
@@ -150,9 +159,9 @@ def _engine(values: Mapping[str, Any]) -> EngineProfile:
 
 
 def _without_host(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a deployment in which a launch outside CUDA graphs takes 1 s, other host work 0 s.
+    """Return a deployment where launching a kernel outside CUDA graphs takes 1 s.
 
-    Launch times inside CUDA graphs stay.
+    Other host work takes no time. Launch times inside CUDA graphs do not change.
     """
     engine = _engine(values)
     nothing = dict.fromkeys(HOST_SECONDS, 0.0) | {"gpu_time_factor": 1.0}
@@ -162,21 +171,21 @@ def _without_host(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[str, Any]:
     """Return the work of one prompt, and the prefills of other requests per output token [-]."""
-    read, by_draft, prefills = None, None, np.zeros(())
+    added, by_drafter, prefills = None, None, np.zeros(())
     if "prompt_length" in points:
         prompts = (prefill.whole_prompts(deployment, points["prompt_length"]),)
         size, context = points["batch_size"], points["context_length"]
         decoding = sequence_group(batch_size=size, context_length=context)
-        read = prefill.added_by_prompts(deployment, prompts, decoding)
+        added = prefill.added_by_prompts(deployment, prompts, decoding)
         if points["draft_length"] > 0:
-            by_draft = prefill.read_by_drafter(deployment, prompts)
+            by_drafter = prefill.read_by_drafter(deployment, prompts)
         prefills = prefill.carried_prefill(deployment, points, 1.0)
-    work = {"prefill": _of_gpu(read, 1.0), "draft_prefill": _of_gpu(by_draft)}
+    work = {"prefill": _of_gpu(added, 1.0), "draft_prefill": _of_gpu(by_drafter)}
     return work | {"prefills": float(prefills)}
 
 
 def fitted_on(rows: Sequence[Served], steps: MeasuredSteps, version: str = "") -> dict[str, Any]:
-    """Return the fields of `FittedOn` for runs; version "" stands for an unknown one."""
+    """Return the fields of `FittedOn` for runs; an empty version is unknown."""
     deployments = [resolve(row.deployment)[0] for row in rows]
     lengths = [*steps.step.draft_length[steps.step.drafts]]
     sizes = [max(round(row.points["batch_size"]), 1) for row in rows]
@@ -190,7 +199,7 @@ def provenance(
     draft_length: Sequence[float],
     version: str,
 ) -> dict[str, Any]:
-    """Return the fields of `FittedOn` for measurements; sizes and lengths as ranges."""
+    """Return the fields of `FittedOn`, with the ranges of batch sizes and draft lengths."""
     return {
         "version": version or "version not recorded",
         "hardware": sorted({d.hardware.name for d in deployments}),
@@ -200,17 +209,18 @@ def provenance(
     }
 
 
-VERIFY_SPREAD = 0.05  # spread of steps with a draft beside plain ones: kernels' errors [-]
+VERIFY_SPREAD = 0.05  # spread of steps with a draft relative to plain steps: errors of kernels [-]
 RUN_SPREAD = 0.06  # spread of a measured speedup or step [-]
-ONE_LOAD = 1.25  # batches and contexts that differ by a smaller factor are of one load [-]
+ONE_LOAD = 1.25  # if batch sizes and contexts differ by a smaller factor, the load is the same [-]
 
 
 def speedup_errors(rows: Sequence[Served], missed: FloatArray, spreads: FloatArray) -> pd.DataFrame:
     """Return a row for each speedup: ``target``, ``error``, ``spread``, ``weight``, ``plain`` [-].
 
-    `missed` is log predicted over measured, as is the error; `spreads` are those of runs [-]. A
-    step with a draft counts beside the plain step of the nearest load, whose place is ``plain``;
-    one without a plain step of its load (`ONE_LOAD`) tells nothing of a speedup.
+    `missed` and ``error`` are logarithms of predicted over measured. `spreads` has the spread of
+    each run [-]. The speedup of a step with a draft is relative to the plain step of the nearest
+    load, and ``plain`` is the index of that step. Without a plain step of its load (`ONE_LOAD`), a
+    step gives no speedup.
     """
     found = list[tuple[str, float, float, float, int | None]]()
     for row, error, spread in zip(rows, missed.tolist(), spreads.tolist(), strict=True):
@@ -223,9 +233,10 @@ def speedup_errors(rows: Sequence[Served], missed: FloatArray, spreads: FloatArr
 
 
 def mean_and_score(errors: pd.DataFrame, spreads: FloatArray) -> tuple[float, float]:
-    """Return the mean error of one target's speedups by their weights, and its score [-].
+    """Return the weighted mean error of the speedups of one target, and its score [-].
 
-    That is the mean in standard deviations as errors of kernels and runs explain it.
+    The score is the mean over its standard deviation, which results from errors of kernels and
+    runs.
     """
     shares = errors["weight"] / errors["weight"].sum()
     mean = float((shares * errors["error"]).sum())
@@ -244,7 +255,7 @@ def _is_plain(row: Served) -> bool:
 
 
 def nearest_plain(row: Served, rows: Sequence[Served]) -> int | None:
-    """Return the index of the plain run of the nearest load, unless that is another load."""
+    """Return the index of the plain run of the nearest load, or None if no load is near."""
     apart = {
         place: _apart(row, other)
         for place, other in enumerate(rows)
@@ -255,7 +266,7 @@ def nearest_plain(row: Served, rows: Sequence[Served]) -> int | None:
 
 
 def _apart(one: Served, other: Served) -> float:
-    """Return the larger of the factors between batches and between contexts, as a logarithm [-]."""
+    """Return the larger of the log factors between batch sizes and between contexts [-]."""
     names = ("batch_size", "context_length")
     factors = [max(one.points[name], 1.0) / max(other.points[name], 1.0) for name in names]
     return float(np.abs(np.log(factors)).max())

@@ -1,4 +1,4 @@
-"""Compute the work of measured kernels, its plausible times, and a profile's errors."""
+"""Compute the work of measured kernels, check their times, and judge a profile with them."""
 
 import itertools
 from collections.abc import Callable
@@ -23,21 +23,21 @@ from specmodel.core.machines.fallbacks import choose_kernels
 from specmodel.core.machines.hardware import HardwareProfile, list_hardware, load_hardware
 
 LATENT_SIZE = 576
-"""Size of a token in MLA's cache, which tables of prompts do not name and which hardly counts
-there."""
+"""Elements of a token in MLA's cache. Tables of prompts do not contain this size, and it hardly
+changes their times."""
 
 Columns = dict[str, FloatArray]
 
-PLAUSIBLE = (0.3, 100.0)  # accepted median latency over the time by the data sheet [-]
+PLAUSIBLE = (0.3, 100.0)  # accepted range of median latency over data-sheet time [-]
 
 
 def work_of(kind: str, table: pd.DataFrame) -> Work:
-    """Return the work in rows of one component and dtype: one layer on one GPU.
+    """Return the work of measured rows of one component and dtype: of one layer on one GPU.
 
     Parameters
     ----------
     kind, table
-        The component, such as "gemm", and its rows in the columns of `measure`.
+        The component, such as "gemm", and its rows with the columns that `measure` describes.
     """
     table = tables.with_defaults(kind, table)
     names = [*tables.COLUMNS[kind], *tables.DEFAULTS.get(kind, {})]
@@ -138,13 +138,16 @@ _WORKS: dict[str, Callable[[Columns, Stream], Work]] = {
 
 
 def is_streamed(work: Work, hardware: HardwareProfile) -> NDArray[np.bool_]:
-    """Return which points read more than the last-level cache can keep between two calls."""
+    """Return whether each point reads more than the last-level cache keeps between two calls."""
     kept = tables.COLD_SHARE * hardware.memory.l2_bytes
     return np.asarray(work.weight_bytes + work.cache_bytes > kept)
 
 
 def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
-    """Refuse a table whose times are of another unit or device, by points that no cache holds."""
+    """Raise an InputError if times seem to be in another unit or from another device.
+
+    Only points that are too large for the cache are checked.
+    """
     low, high = PLAUSIBLE
     for kind, dtype, rows in tables.groups(table):
         work = work_of(kind, rows)
@@ -154,7 +157,7 @@ def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
         moved = work.weight_bytes + work.cache_bytes + work.activation_bytes
         computing = np.asarray(work.flop) / hardware.peak_flops_per_s(work.dtype)
         if hardware.kind == "cpu" and tables.STORED[kind] == "kv_dtype":
-            computing = 0.0 * computing  # in a wider dtype, if faster
+            computing = 0.0 * computing  # attention may compute in a wider dtype, if that is faster
         allowed = np.maximum(moved / hardware.memory.peak_bytes_per_s, computing)
         median = float(np.median((rows["latency"].to_numpy() / allowed)[is_cold]))
         if not low <= median <= high:
@@ -189,13 +192,16 @@ def predicted_time(
 def judge(
     kind: str, rows: pd.DataFrame, hardware: HardwareProfile, parameters: KernelParameters
 ) -> pd.DataFrame:
-    """Return a component's rows with their ``predicted`` time [s] and its ``error`` [-]."""
+    """Return the rows of a component with ``predicted`` times [s] and their ``error`` [-]."""
     predicted = predicted_time(kind, rows, hardware, parameters)
     return rows.assign(predicted=predicted, error=predicted / rows["latency"] - 1)
 
 
 def shape_errors(judged: pd.DataFrame) -> dict[str, float]:
-    """Return mean (each shape counting once), median and 90th percentile of absolute errors [-]."""
+    """Return the mean, median and 90th percentile of absolute errors [-].
+
+    In the mean, each shape has the same weight.
+    """
     error = judged["error"].abs()
     return {
         "mean_error": rounded(error.groupby(judged["shape"]).mean().mean()),
@@ -207,10 +213,10 @@ def shape_errors(judged: pd.DataFrame) -> dict[str, float]:
 ALL_ROWS = "all"  # label of the errors of a component as a whole
 
 TOKEN_RANGES = (0, 4, 16, 64, 256, 1024, np.inf)
-"""Bounds of the ranges of tokens in a pass for which errors are given [token]."""
+"""Bounds of the ranges of tokens per pass for which errors are reported [token]."""
 
 _TOKENS = ("num_tokens", "query_tokens", "batch_size")
-"""Tokens of a pass: the first of these columns that a component has, as prompts run one by one."""
+"""Columns with the tokens of a pass: the first one that a component has counts."""
 
 
 def predict_measured(
@@ -218,10 +224,10 @@ def predict_measured(
 ) -> pd.DataFrame:
     """Return the judged rows of a table with their predicted time.
 
-    Rows are judged if their role is "judge", or "fit" where a component has none. Their case is the
-    distribution of tokens over experts, or whether weights or KV are streamed from memory or are so
-    few that the kernel is short. Kernels are those of `stack`, by default of the table's stack if
-    the profile has it.
+    Rows with the role "judge" are judged, or rows with the role "fit" if a component has no others.
+    The column ``case`` is the distribution of tokens over experts. For other components, it is
+    "streamed" if weights or KV come from memory, or "short" if they fit into the cache. Kernels are
+    those of `stack`, by default of the stack of the table if the profile has it.
     """
     device = str(table["hardware"].iloc[0])
     if device in list_hardware() and load_hardware(device).name != hardware.name:
@@ -249,7 +255,7 @@ def _cases(kind: str, rows: pd.DataFrame, hardware: HardwareProfile) -> pd.Serie
 
 
 def error_table(judged: pd.DataFrame) -> pd.DataFrame:
-    """Return errors of each component, by case and by range of tokens; the bias is a median [-]."""
+    """Return errors of each component by case and by range of tokens; the bias is a median [-]."""
     rows = []
     lows, highs = TOKEN_RANGES[:-1], TOKEN_RANGES[1:]
     ranges = [f"{low + 1}-{high} tokens" for low, high in zip(lows, highs, strict=True)]

@@ -1,4 +1,4 @@
-"""Fit an engine to a user's host: a shipped profile, updated by a few runs."""
+"""Fit an engine to the host of a user: update a shipped profile with a few runs."""
 
 from __future__ import annotations
 
@@ -21,37 +21,38 @@ from specmodel.core.cost.deployment import Deployment
 from specmodel.core.machines.engine import FACTORS, EngineProfile
 from specmodel.core.prediction.intervals import DEPLOYMENT_SPREAD
 
-ENGINE_SPREAD = 0.5  # of an engine's seconds: the most likely of 0.3, 0.5, 0.8 [-]
-
 HOST_SPREAD = 0.7
-"""Spread of a host's speed around the mean host: the one at which the 80 % intervals of hosts left
-out hold for 80 % of their rows; 0.5 is the most likely, by less than a factor of 2 [-]."""
+"""Spread of the speed of hosts around the mean host. With it, the 80 % intervals of hosts that were
+left out contain 80 % of their rows. The likelihood of 0.5 is higher, but by less than 2 times
+[-]."""
 
 FACTOR_SPREADS = {"host_speed": HOST_SPREAD, "gpu_time_factor": DEPLOYMENT_SPREAD}
-"""Spreads of the factors of a host and a deployment that were not measured [-]."""
+"""Spreads of the factors of hosts and deployments that were not measured [-]."""
 
 _SMALL = 1e-6
-MOST_APART = 5.0  # a run may differ from the fit by such a factor at most [-]
-OPEN = 0.8  # what keeps more of its spread was not determined by the runs [-]
+MOST_APART = 5.0  # largest accepted factor between a run and its fit [-]
+OPEN = 0.8  # a parameter that keeps more than this share of its spread is undetermined [-]
 
 PER_REQUEST = "reject_time_per_request"
-"""What differs most between engines: early vLLM took ten times as long as today's (MoESD), and
-one on a CPU a hundred times, as it verified a hybrid's states one sequence after another."""
+"""The overhead that differs most between engines. Early vLLM needed ten times as long as today's
+vLLM (MoESD). vLLM on a CPU needed a hundred times as long, because it verified the states of a
+hybrid model one sequence after another."""
 
-UNKNOWN_SPREAD = 5.0  # of the logarithm of a time about which nothing is known [-]
-STILL_MISSED = 0.75  # share of the error that may remain where `PER_REQUEST` explains it [-]
+UNKNOWN_SPREAD = 5.0  # spread of the logarithm of an unknown time [-]
+STILL_MISSED = 0.75  # share of the error that may remain if `PER_REQUEST` explains it [-]
 
 
 LEAST_TIME = {"gpu": 0.8, "cpu": 0.6}
-"""Time of the middle run over that of its kernels alone, below which no server can be [-].
-Published runs take 1.01 to 2.3, and kernels of models left out are 16 % off; the three CPUs
-measured take 0.71 to 0.77, as their kernels were timed with cold caches."""
+"""Smallest plausible ratio of the median run to its kernels alone [-]. The ratio of published runs
+is 1.01 to 2.3, and the mean error of kernels of models left out is 16 %. The three measured CPUs
+have 0.71 to 0.77, because their kernels were timed with cold caches."""
 
-MOST_MISSED = 0.4  # error of a run that is believed; 0.24 at most of published ones [-]
+MOST_MISSED = 0.4  # largest plausible error of a run; published runs have at most 0.24 [-]
 
 MOST_UNLIKE = 3.0
-"""Squares of what a fit misses and moves, in the spreads of runs and hosts, for each run [-]. Two
-runs of a host like those known reach it in 5 % of cases; published hosts have 2.9 at most."""
+"""Largest plausible sum of squared residuals and changes of a fit per run, in units of the spreads
+of runs and hosts [-]. Two runs of a host that resembles known hosts exceed it in 5 % of cases;
+published hosts have at most 2.9."""
 
 
 class FitWarning(Struct, frozen=True, kw_only=True):
@@ -64,7 +65,8 @@ class FitWarning(Struct, frozen=True, kw_only=True):
     is_slow
         Whether the runs are slower than expected, not faster.
     is_refused
-        Whether no server could plausibly produce the runs; else it only differs from known ones.
+        Whether no server could plausibly produce the runs. If False, the host only differs from
+        known hosts.
     """
 
     found: str
@@ -74,14 +76,14 @@ class FitWarning(Struct, frozen=True, kw_only=True):
 
 
 class Moved(Struct, frozen=True, eq=False):
-    """One overhead [s] or factor [-] before and after: likeliest value, spread of its log [-]."""
+    """An overhead [s] or factor [-] before and after the fit, and the spread of its logarithm."""
 
     name: str
     before: float
     after: float
     spread_before: float
     spread_after: float
-    is_open: bool  # whether the runs said next to nothing of it
+    is_open: bool  # whether the runs leave it undetermined
 
 
 class EngineUpdate(Viewed, Struct, frozen=True, kw_only=True, eq=False):
@@ -92,20 +94,21 @@ class EngineUpdate(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     rows, base
         The runs, and the profile to start from.
     deployment, assumptions
-        What ran in the first run, with the new profile, and the assumptions about it.
+        Deployment of the first run with the new profile, and the assumptions about it.
     profile, moved
-        The engine, with the record of its fit. Changes of its overheads and factors.
+        The engine with the record of its fit, and the changes of its overheads and factors.
     before, predicted, measured
-        Predictions of each run by the shipped and by the new profile, and measured values [s] [-].
+        Predictions of each run with the shipped and with the new profile, and measured values [s]
+        [-].
     excess_speedup
         Mean excess of the new profile's speedups over the measured ones, for the target with the
         largest error. It is negative if they are too low, and 0 if errors of kernels and runs
         explain it [-].
     is_unlike_known
-        Whether the time per request of a step with a draft differs from that of all known hosts,
-        which explain these runs less well.
+        Whether the time per request of a step with a draft differs from all known hosts, whose
+        times explain these runs less well.
     fit_warnings
-        Warnings against the fit, mostly none: no known host resembles it, or no server can be so.
+        Reasons to doubt the fit, usually none: no known host resembles it, or it is implausible.
     widened
         Factor on the uncertainty of the fit if the runs contradict known hosts; 1 without warnings
         [-].
@@ -131,7 +134,7 @@ class EngineUpdate(Viewed, Struct, frozen=True, kw_only=True, eq=False):
 def update_engine(
     rows: Sequence[Served], base: EngineProfile, *, date: str, version: str = ""
 ) -> EngineUpdate:
-    """Update an engine profile by runs on one host, in the parameters that they determine.
+    """Update an engine profile with runs on one host.
 
     Parameters
     ----------
@@ -139,22 +142,25 @@ def update_engine(
         Runs of one or several deployments on one host: times of steps, with or without drafts, and
         speedups. Raise an InputError if there is no run, or no fit explains the runs.
     base
-        Profile to start from. The covariance of its fit limits the changes. Without a fit, the
-        speed of the host and the time of the GPU may change.
+        Profile to start from. The covariance of its fit limits the changes. If it has no fit, only
+        the speed of the host and the time of the GPU may change.
     date, version
         Day of the fit, such as 2026-11-21, and version of the measured engine; empty if unknown.
 
-    Notes ----- The result has the most likely values by Bayes' rule with normal logarithms, and the
-    covariance of a quadratic around them. The seconds of the profile, the speed of the host and the
-    time of the GPU have the profile's spreads. In each deployment, steps with a draft may have
-    their own errors of kernels (`VERIFY_SPREAD`). Each run has an error of `RUN_SPREAD`. Two runs,
-    one plain and one with a draft, mostly determine the speed of the host.
+    Notes
+    -----
+    The result is the maximum of the posterior by Bayes' rule, where logarithms of all parameters
+    are normal, and the covariance of a quadratic around this maximum. The prior spreads of
+    overheads, of the speed of the host and of the time of the GPU are those of the profile. For
+    each target model, the kernels of steps with a draft have a common error (`VERIFY_SPREAD`). Each
+    run has an error of `RUN_SPREAD`. Two runs, one plain and one with a draft, mostly determine the
+    speed of the host.
 
-    If errors of speedups still exceed their standard deviation, `PER_REQUEST` may have any value
-    that explains at least a quarter of them. The recorded spread is that of these errors or, if
-    larger, the error of these runs' speedups (of the runs themselves, if there are no speedups). If
-    no known host resembles the fit, its covariance grows: by how much worse the runs and known
-    hosts agree than their spreads suggest (R. T. Birge, "The calculation of errors by the method of
+    If the mean error of speedups still exceeds its standard deviation, `PER_REQUEST` may have any
+    value, provided that this explains at least a quarter of the error. The recorded spread is the
+    error of the speedups, or of the runs if there are no speedups, but at least the spread of runs
+    and kernels. If no known host resembles the fit, its covariance grows by the factor by which
+    residuals exceed the assumed spreads (R. T. Birge, "The calculation of errors by the method of
     least squares," Phys. Rev., vol. 40, 1932).
     """
     if not rows:
@@ -211,7 +217,7 @@ def update_engine(
 
 
 class _Posterior(Struct, frozen=True, kw_only=True, eq=False):
-    """Posterior of the free parameters: values, covariance of logarithms, and fit."""
+    """Posterior of the free parameters: values, covariance of their logarithms, and errors."""
 
     values: FloatArray
     covariance: FloatArray
@@ -266,7 +272,7 @@ def _posterior(
 
 
 def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
-    """Return the parameters that may move, and the covariance of their logarithms."""
+    """Return the parameters that may change, and the prior covariance of their logarithms."""
     varied, known = (base.fit.varied, base.fit.covariance) if base.fit else ((), ())
     kept = [i for i, name in enumerate(varied) if getattr(base, name) > 0]
     names = [varied[i] for i in kept]
@@ -279,7 +285,7 @@ def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
 
 
 def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:
-    """Refuse a run whose time is more than `MOST_APART` times off that of the fit."""
+    """Raise an InputError if a run and its fit differ by more than a factor of `MOST_APART`."""
     for row, ratio in zip(rows, ratios.tolist(), strict=True):
         if not 1 / MOST_APART <= ratio <= MOST_APART:
             expected = "milliseconds, measured with this model on these GPUs"
@@ -296,16 +302,16 @@ def _warnings(
 ) -> Iterator[FitWarning]:
     """Yield the warnings against a fit.
 
-    `base` is the engine before the fit, `predicted` what it predicts after the fit, `unlike` as in
-    `MOST_UNLIKE` [-].
+    `base` is the engine before the fit. `predicted` has the predictions after the fit, and `unlike`
+    is compared with `MOST_UNLIKE` [-].
     """
     names, is_time = [row.row for row in rows], ~steps.is_ratio
     kernels = replace(base.overheads, **dict.fromkeys(runs.HOST_SECONDS, 0.0), gpu_time_factor=1.0)
     alone = steps.predicted(kernels)
     least = LEAST_TIME[resolve(rows[0].deployment)[0].hardware.kind]
     over_kernels, timed = steps.measured / alone, np.flatnonzero(is_time)
-    order = timed[np.argsort(over_kernels[timed], kind="stable")]
-    for middle in order[len(order) // 2 :][:1]:
+    if timed.size:
+        middle = timed[np.argsort(over_kernels[timed], kind="stable")][timed.size // 2]
         if over_kernels[middle] < least:
             times = (steps.measured[middle], alone[middle])
             token, only = (format_si(t / steps.tokens_per_step[middle], "s") for t in times)

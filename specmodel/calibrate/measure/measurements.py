@@ -3,11 +3,11 @@
 A row is a point or one of its repeats. Every table has ``component``, ``hardware``, ``stack``,
 ``version``, ``latency`` [s] and the columns of its components in `COLUMNS`; ``role`` is optional.
 
-Repeats are replaced by their median: disturbances only ever make a repeat longer, and a few long
-ones move a mean but not a median. A table may also give each repeat of a ``point`` a
-``reference_latency``: the time of the one reference of its ``group``, taken right before and after.
-A machine that slows down slows both alike. The median is then taken of the ratios, and multiplied
-by the median reference of the group to give seconds again.
+Repeats are replaced by their median. Disturbances only make repeats longer, and a few long repeats
+change a mean but not a median. A table may also have a ``reference_latency`` for each repeat of a
+``point``. This is the time of the reference of its ``group``, measured right before and after the
+repeat. If the machine slows down, both become longer by the same factor. In such tables, the median
+of the ratios is multiplied by the median reference of the group, which gives seconds again.
 """
 
 from collections.abc import Iterable
@@ -29,33 +29,33 @@ COMMON = ("component", "hardware", "stack", "version", "latency")  # columns of 
 _TABLES = read_mapping(Path(__file__).parent / "data/components.toml", "components")
 _COMPONENTS, _DTYPE_OF = _TABLES["components"], _TABLES["dtype_of"]
 DTYPES = tuple(_DTYPE_OF.values())
-"""Columns that name a dtype."""
+"""Columns that contain a dtype."""
 STORED: dict[str, str] = {kind: _DTYPE_OF[kernel_kind(kind).follows] for kind in _COMPONENTS}
 """Column of the dtype that each component reads."""
 COLUMNS = {
     kind: (*row["sizes"], *dict.fromkeys((STORED[kind], "activation_dtype")))
     for kind, row in _COMPONENTS.items()
 }
-"""Columns of each component: its sizes, the dtype of what it reads (weights, KV or state), each of
-which has its own fit, and that of activations."""
+"""Columns of each component: its sizes, the dtype of what it reads (weights, KV or state), and the
+dtype of activations. Each dtype that is read has its own fit."""
 
 DEFAULTS: dict[str, dict[str, int]] = {k: row.get("defaults", {}) for k, row in _COMPONENTS.items()}
 """Optional columns with their defaults."""
 
 SHAPE = {kind: tuple(row["shape"]) for kind, row in _COMPONENTS.items()}
-"""Columns that make a shape, the unit that is fitted or judged as a whole."""
+"""Columns that make a shape. All points of a shape are either fitted or judged."""
 
 ROLES = ("fit", "spread", "judge", "fallback", "skip")
-"""Rows to fit; rows of the same shapes under another load, which only tell how far errors
-spread; rows of other shapes, which judge the fit; fallback kernels, judged on request; rows
-to skip, which timed something else than the kernel."""
+"""Roles of rows. "fit": fitted. "spread": the same shapes under another load, which only show how
+far errors spread. "judge": other shapes, which judge the fit. "fallback": fallback kernels, which
+are judged on request. "skip": rows that do not measure the kernel alone."""
 
 COLD_SHARE = 1.5  # below this multiple of the last-level cache, weights or KV may stay in it [-]
 
 _SIZE: dict[str, Any] = {"maximum": 1e12, "whole": True}
 _BOUNDS: dict[str, dict[str, Any]] = _TABLES["bounds"]
-"""Bounds of some columns, others are as `_SIZE`: products of sizes stay far from the largest
-float, and no kernel takes less than a picosecond [s] [-]."""
+"""Bounds of some columns; the others have the bounds `_SIZE`. With these bounds, products of sizes
+do not overflow, and every kernel needs more than a picosecond [s] [-]."""
 
 
 def read_measurements(path: str | Path) -> pd.DataFrame:
@@ -80,8 +80,8 @@ def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row for each point, with ``role`` ("fit" where none was given) and ``shape``, the sizes
-        of its matrices as text (``4096x1024``), which are fitted or left out together.
+        One row for each point, with ``role`` (by default "fit") and ``shape``: the sizes of its
+        matrices as text, such as ``4096x1024``.
     """
     need_columns(table, COMMON)
     if table.empty:
@@ -108,7 +108,10 @@ def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
 def need_known(
     table: pd.DataFrame, name: str, known: Iterable[str], *, also: Iterable[str] = ()
 ) -> None:
-    """Refuse values of column `name` outside `known` and `also`; the error lists `known` alone."""
+    """Raise an InputError if column `name` has values outside `known` and `also`.
+
+    The error lists only `known`.
+    """
     unknown = table[name][~table[name].isin([*known, *also])].to_numpy()
     if len(unknown):
         culprit = unknown[0].item() if isinstance(unknown[0], np.generic) else unknown[0]
@@ -116,7 +119,7 @@ def need_known(
 
 
 def groups(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
-    """Return kind, name of the fit, and rows of each part that has its own fit."""
+    """Return the kind, the name of the fit and the rows of each part that has its own fit."""
     return [
         (str(kind), str(name), rows)
         for kind, part in table.groupby("component", sort=True)
@@ -125,7 +128,7 @@ def groups(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
 
 
 def _fitted_as(kind: str, part: pd.DataFrame) -> pd.Series:
-    """Return the name of each row's fit, by its stored dtype and, for weights, activations."""
+    """Return the name of the fit of each row: by its stored dtype and, for weights, activations."""
     stored, activation = part[STORED[kind]], part["activation_dtype"]
     if STORED[kind] != "weight_dtype":
         return stored
@@ -134,13 +137,13 @@ def _fitted_as(kind: str, part: pd.DataFrame) -> pd.Series:
 
 
 def judged_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows to judge; the fitted rows where there are none."""
+    """Return the rows with the role "judge", or the fitted rows if there are none."""
     judged = rows[rows["role"] == "judge"]
     return judged if len(judged) else rows[rows["role"] == "fit"]
 
 
 def _checked(kind: str, part: pd.DataFrame) -> pd.DataFrame:
-    """Check the columns of one component, take medians of repeats, and name its shapes."""
+    """Check the columns of one component, and return medians of its repeats with their shapes."""
     of = f"rows of {kind}"
     need_columns(part, COLUMNS[kind], of)
     if kind == "experts" and "model_expert_size" not in part:
@@ -159,7 +162,7 @@ def _checked(kind: str, part: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_defaults(kind: str, table: pd.DataFrame) -> pd.DataFrame:
-    """Return rows of a component with its optional columns filled."""
+    """Return the rows of a component with defaults in its optional columns."""
     filled = {
         name: table[name].where(table[name].notna(), value) if name in table else value
         for name, value in DEFAULTS[kind].items()
@@ -168,7 +171,7 @@ def with_defaults(kind: str, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _check_rows(part: pd.DataFrame) -> None:
-    """Refuse numbers of a component that contradict each other."""
+    """Raise an InputError if numbers of a component contradict each other."""
     for few, many in _TABLES["at_most"].items():
         over = part[part[few] > part[many]] if few in part and many in part else part.head(0)
         if len(over):
@@ -179,7 +182,7 @@ def _check_rows(part: pd.DataFrame) -> None:
 
 
 def _medians_of_repeats(part: pd.DataFrame, key: list[str]) -> pd.DataFrame:
-    """Return one row for each point; with references, medians of ratios."""
+    """Return one row for each point: medians of times or, with references, of ratios."""
     if "reference_latency" not in part:
         return part.groupby(key, dropna=False, sort=False)["latency"].median().reset_index()
     need_columns(part, ("point", "group"), "rows with reference_latency")
@@ -195,7 +198,7 @@ def _medians_of_repeats(part: pd.DataFrame, key: list[str]) -> pd.DataFrame:
 
 
 def _check_dtypes(kind: str, part: pd.DataFrame) -> None:
-    """Check dtypes; all rows of one fit must have the same dtype of activations."""
+    """Check dtypes, and that all rows of one fit have the same dtype of activations."""
     for name in (column for column in COLUMNS[kind] if column in DTYPES):
         for dtype in part[name].unique():
             try:

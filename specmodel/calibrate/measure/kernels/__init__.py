@@ -1,1 +1,1 @@
-"""Timings of kernels with torch, on a CUDA GPU or a CPU; only what runs something imports torch."""
+"""Time kernels with torch on a GPU or a CPU. Only modules that run kernels import torch."""

@@ -1,8 +1,9 @@
-"""The device under test: workloads that are ready to run on it, and how long they take.
+"""Time workloads on the device under test.
 
-Weights rotate through more memory than the last-level cache holds. A kernel that is timed in a loop
-on the same weights reads them from cache, which a pass over a whole model never does. On a CPU a
-monotonic clock is read around the calls; on a GPU the calls are one CUDA graph between two events.
+Weights rotate through more memory than the last-level cache can store. Otherwise a kernel in a loop
+would read the same weights from the cache, which a pass over a whole model never does. On a CPU,
+the host clock is read before and after the calls. On a CUDA GPU, the calls are one CUDA graph
+between two events.
 """
 
 import gc
@@ -25,7 +26,7 @@ from specmodel.core.base.errors import InputError
 OUT_OF_MEMORY = "out of memory"  # note of a point that does not fit into the memory of the device
 
 NO_KERNEL = "no grouped kernel before Hopper"
-"""Note of experts on a GPU where torch runs one expert after another and waits for the host."""
+"""Note of experts on a GPU where torch runs one expert after another, and so waits for the host."""
 
 FLASH_TOLERANCE = 0.05  # largest error of attention in bf16 that rounding explains [-]
 LEAST_SECONDS = 3e-3  # short calls are repeated until one timing takes about this long [s]
@@ -39,7 +40,7 @@ _WARM_UP = 3
 
 
 class Bench:
-    """A device, an arena for the weights of the largest point that fits, and ready workloads."""
+    """A device, an arena for the weights of the largest point that fits, and prepared workloads."""
 
     def __init__(self, info: DeviceInfo, points: Sequence[Point]) -> None:
         self._info, self._device = info, torch.device(info.kind)
@@ -61,10 +62,10 @@ class Bench:
                 expected = f"{self._arena_bytes / 1e9:.2g} GB of free memory: end other processes"
                 raise InputError("device", info.name, expected) from None
         self.fault = ""
-        """What the device answered last, if it does not answer any more."""
+        """The last error of a device that has failed; empty if the device works."""
 
     def clear(self) -> None:
-        """Release the ready workloads and their memory, and start a new memory pool for graphs."""
+        """Release prepared workloads and their memory, and start a new memory pool for graphs."""
         self._ready.clear()
         gc.collect()
         if self._has_graphs:
@@ -72,14 +73,15 @@ class Bench:
             self._pool = torch.cuda.graph_pool_handle()
 
     def close(self) -> None:
-        """Release everything, the arena included."""
+        """Release all memory, including the arena."""
         del self._arena
         self.clear()
 
     def measure(self, point: Point) -> dict[str, Any]:
-        """Return the columns of a point, timed between two timings of its reference.
+        """Return the columns of a point, which is timed between two timings of its reference.
 
-        A point that fails gets a note instead, and the next points go on unless `fault` is set.
+        A point that fails has a note instead of times. The next points can be measured unless
+        `fault` is set.
         """
         columns: dict[str, Any] = {"elapsed": f"{time.monotonic() - self._started:.3f}"}
         is_own = (point.component, point.weight_dtype) in self._info.timed.rows
@@ -87,7 +89,7 @@ class Bench:
             return columns | {"note": self._unable[point.component]}
         if self._weight_bytes(point, point.sizes) > self._arena_bytes:
             return columns | {"note": OUT_OF_MEMORY}
-        gc.disable()  # a collection in the middle of a timing would count as the kernel's
+        gc.disable()  # a collection during a timing would count as time of the kernel
         try:
             with torch.inference_mode():
                 return columns | self._timed_or_noted(point)
@@ -97,19 +99,19 @@ class Bench:
     def _timed_or_noted(self, point: Point, *, is_last: bool = False) -> dict[str, str]:
         try:
             return self._timed(point)
-        except Exception as error:  # whatever it is, other points go on
+        except Exception as error:  # any failure: other points can still be measured
             note = _reason(error)
         try:
             if self._has_graphs:
                 torch.cuda.synchronize(self._device)
-        except RuntimeError as error:  # a fault has ended the device's context
+        except RuntimeError as error:  # the context of the device is lost
             self.fault = _reason(error)
             return {"note": note}
         if note == OUT_OF_MEMORY and not is_last:
-            self.clear()  # what other points hold may have been what was missing
+            self.clear()  # other points may have used the memory
             return self._timed_or_noted(point, is_last=True)
         self._ready.pop(point.name, None)
-        if self._has_graphs:  # a capture may have failed in the old pool
+        if self._has_graphs:  # the old pool may contain a failed capture
             self._pool = torch.cuda.graph_pool_handle()
         return {"note": note}
 
@@ -126,7 +128,7 @@ class Bench:
         return weight_bytes(point.component, sizes, point.weight_dtype or self._info.dtype)
 
     def _time(self, point: Point, sizes: dict[str, float], name: str) -> tuple[float, float]:
-        """Return the time of a workload [s], and the mean of the experts that it loaded [-]."""
+        """Return the time of a workload [s], and the mean number of experts that it loads [-]."""
         if name not in self._ready:
             weights = self._weight_bytes(point, sizes)
             row = self._info.timed.rows.get((point.component, point.weight_dtype))
@@ -139,19 +141,19 @@ class Bench:
 
 
 def captured(work: Callable[[], T], pool: Any = None) -> tuple[torch.cuda.CUDAGraph, T]:
-    """Return a graph of the kernels that some work launches, and its result, which replays refill.
+    """Return a CUDA graph of the kernels that `work` launches, and the result of `work`.
 
-    The work must not wait for the device.
+    Each replay writes new values into the result. `work` must not wait for the device.
     """
     graph = torch.cuda.CUDAGraph()
-    # a capture that fails leaves torch on the stream that it captured: the outer one comes back
+    # torch stays on the stream of a failed capture: the outer context restores the stream
     with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool=pool):
         made = work()
     return graph, made
 
 
 def _missing_kernels(device: torch.device) -> dict[str, str]:
-    """Return the components that cannot be timed on this device, each with the reason."""
+    """Return the components that cannot be timed on this device, and the reason for each."""
     if device.type != "cuda" or torch.version.hip:
         return {}
     missing = {} if layers.has_grouped_kernel(device) else {"experts": NO_KERNEL}
@@ -165,7 +167,7 @@ def _missing_kernels(device: torch.device) -> dict[str, str]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return an error as one line; of errors that caused one another, the first."""
+    """Return an error as one line. In a chain of errors, this is the first one."""
     chain = [error]
     while chain[-1].__context__ is not None:
         chain.append(chain[-1].__context__)
@@ -178,57 +180,39 @@ def _reason(error: BaseException) -> str:
 
 
 class Stopwatch:
-    """Times one workload, with at least `least_calls` calls a timing [-].
+    """Times one workload, with at least `least_calls` calls per timing [-].
 
-    A few calls come first, which load code, fill the allocator's caches and let clocks rise.
+    A few calls come first. They load code, fill the allocator's caches and let clocks rise.
     """
 
     def __init__(
         self, workload: Workload, device: torch.device, least_calls: int = 1, pool: Any = None
     ) -> None:
-        self._workload, self._call, self._device = workload, workload.call, device
-        self._next = 0
+        self._workload, self._device = workload, device
         self._graph: torch.cuda.CUDAGraph | None = None
-        for index in range(_WARM_UP):
-            started = time.perf_counter()
-            self._call(index)
-            self._wait()
-        enough = math.ceil(LEAST_SECONDS / max(time.perf_counter() - started, 1e-9))
-        self.calls = min(max(enough, least_calls), MOST_CALLS)
+        self._next, self.calls = 0, 1
+        for _ in range(_WARM_UP):
+            seconds = devices.seconds_of(self._run, device)
+        enough = math.ceil(LEAST_SECONDS / max(seconds, 1e-9))
+        self._next, self.calls = 0, min(max(enough, least_calls), MOST_CALLS)
         if device.type == "cuda" and workload.has_graph:
-            self._graph, _ = captured(lambda: [self._call(i) for i in range(self.calls)], pool)
+            self._graph, _ = captured(self._run, pool)
             self.time()  # the first replay uploads the graph
 
     def time(self) -> tuple[float, float]:
-        """Return the mean time of the work [s], and the mean of the experts that it loaded [-]."""
-        started = self._next
-        if self._device.type != "cuda":
-            began = time.perf_counter()
-            for index in range(started, started + self.calls):
-                self._call(index)
-            self._wait()
-            seconds = time.perf_counter() - began
-            self._next += self.calls
+        """Return the mean time of a kernel [s], and the mean number of experts loaded [-]."""
+        if self._graph is None:
+            started = self._next
+            seconds = devices.seconds_of(self._run, self._device)
         else:
-            seconds = self._seconds_on_gpu()
+            started = 0
+            self._graph.replay()  # keeps the device busy while the host launches the timed replay
+            seconds = devices.seconds_of(self._graph.replay, self._device)
         active = self._workload.active_experts
         taken = [active[i % len(active)] for i in range(started, started + self.calls) if active]
         return seconds / self.calls / self._workload.work, float(np.mean(taken or 0))
 
-    def _wait(self) -> None:
-        if self._device.type != "cpu":
-            getattr(torch, self._device.type).synchronize()
-
-    def _seconds_on_gpu(self) -> float:
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        if self._graph is not None:
-            self._graph.replay()  # the device is busy while the host launches what is timed
-            start.record()
-            self._graph.replay()
-        else:
-            start.record()
-            for index in range(self.calls):
-                self._call(index)
-        stop.record()
-        stop.synchronize()
-        return float(start.elapsed_time(stop)) / 1e3
+    def _run(self) -> None:
+        for index in range(self._next, self._next + self.calls):
+            self._workload.call(index)
+        self._next += self.calls

@@ -1,22 +1,20 @@
-"""All-reduces over GPUs of a node (NCCL) or processes on a CPU (gloo)."""
+"""Time all-reduces over the GPUs of a node (NCCL) or over processes on a CPU (gloo)."""
 
 import faulthandler
+import json
 import re
 import tempfile
 import textwrap
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from specmodel.calibrate.measure.kernels import device as devices
 from specmodel.calibrate.measure.kernels.suite import ALL_REDUCE
 from specmodel.core.base.errors import InputError
 
-SIZES = (2**11, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23, 2**26)  # of the reduced tensor [B]
+SIZES = (2**11, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23, 2**26)  # sizes of the reduced tensor [B]
 REPEATS = 20  # timings of each size [-]
 TIMEOUT = 120.0  # a rank that waits longer than this for the others fails [s]
 
@@ -27,20 +25,20 @@ _TRACEBACK = re.compile(r"\A.*?^(?=[\w.]*(?:Error|Exception)\b)", re.MULTILINE |
 
 def time_all_reduces(
     kind: str, num_ranks: int, sizes: Sequence[int] = SIZES, repeats: int = REPEATS
-) -> pd.DataFrame:
-    """Time all-reduces of bf16 tensors of some sizes [B], with one process for each rank.
+) -> list[dict[str, Any]]:
+    """Time all-reduces of bf16 tensors of the given sizes [B], with one process for each rank.
 
-    The processes import the program's main module again, which needs its ``__main__`` guard. A
-    latency is the mean over back-to-back all-reduces on the slowest rank [s].
+    The processes import the main module of the program again, which therefore needs a ``__main__``
+    guard. A latency is the mean of back-to-back all-reduces on the slowest rank [s].
     """
     processes = devices.import_torch().multiprocessing
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.csv"
+        path = Path(folder) / "rows.json"
         job = (kind, num_ranks, sizes, repeats, path)
         try:
-            # daemons end with a parent that is interrupted
+            # daemons end if the parent is interrupted
             processes.spawn(_run, job, nprocs=num_ranks, daemon=True)
-            return pd.read_csv(path)
+            return list(json.loads(path.read_text()))
         except (processes.ProcessRaisedException, processes.ProcessExitedException, OSError) as e:
             reason = textwrap.shorten(_TRACEBACK.sub("", str(e)), 200)
             expected = f"{num_ranks} processes that all-reduce ({reason})"
@@ -50,7 +48,7 @@ def time_all_reduces(
 def _run(
     rank: int, kind: str, num_ranks: int, sizes: Sequence[int], repeats: int, path: Path
 ) -> None:
-    """Time all-reduces as one of several processes; rank 0 writes the rows."""
+    """Time all-reduces in one of several processes. Rank 0 writes the rows."""
     _defer_alarm()
     import torch
 
@@ -63,19 +61,19 @@ def _run(
     )  # fmt: skip
     values = torch.randn(max(sizes) // _VALUE_BYTES, device=gpu, dtype=torch.bfloat16)
     calls = {size: _needed_calls(values[: size // _VALUE_BYTES]) for size in sizes}
-    rows = [
-        (ALL_REDUCE, num_ranks, size, repeat, _seconds(values[: size // _VALUE_BYTES], calls[size]))
-        for repeat in range(repeats)
-        for size in sizes
-    ]
+    rows = []
+    for repeat in range(repeats):
+        for size in sizes:
+            latency = _seconds(values[: size // _VALUE_BYTES], calls[size])
+            rows.append({"component": ALL_REDUCE, "num_gpus": num_ranks, "bytes": size,
+                         "repeat": repeat, "latency": latency})  # fmt: skip
     if rank == 0:
-        names = ["component", "num_gpus", "bytes", "repeat", "latency"]
-        pd.DataFrame(rows, columns=names).to_csv(path, index=False)
+        path.write_text(json.dumps(rows))
     torch.distributed.destroy_process_group()
 
 
 def _needed_calls(values: Any) -> int:
-    """Warm up, and return how many calls take a millisecond, the same number on all ranks [-]."""
+    """Warm up, and return how many calls need a millisecond, the same number on all ranks [-]."""
     _seconds(values, _WARM_UP)
     return int(min(1e-3 / max(_seconds(values, _WARM_UP), 1e-9) + 1, 200))
 
@@ -85,24 +83,18 @@ def _seconds(values: Any, calls: int) -> float:
     import torch
 
     _defer_alarm()
-    sums = values.clone()  # what the last timing left may have overflowed
+    sums = values.clone()  # sums of the last timing may have overflowed
     torch.distributed.barrier()
-    if values.is_cuda:
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-    started = time.perf_counter()
-    for _ in range(calls):
-        torch.distributed.all_reduce(sums)
-    seconds = time.perf_counter() - started
-    if values.is_cuda:
-        stop.record()
-        stop.synchronize()
-        seconds = start.elapsed_time(stop) / 1e3
-    slowest = torch.tensor(seconds, device=values.device)
+
+    def reduce() -> None:
+        for _ in range(calls):
+            torch.distributed.all_reduce(sums)
+
+    slowest = torch.tensor(devices.seconds_of(reduce, values.device), device=values.device)
     torch.distributed.all_reduce(slowest, op=torch.distributed.ReduceOp.MAX)
     return float(slowest) / calls
 
 
 def _defer_alarm() -> None:
-    """End this process with a traceback after 1.5 `TIMEOUT`, should the group's timeout fail."""
+    """End this process with a traceback after 1.5 `TIMEOUT`, if the group has not timed out."""
     faulthandler.dump_traceback_later(1.5 * TIMEOUT, exit=True)

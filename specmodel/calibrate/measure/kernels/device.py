@@ -1,9 +1,11 @@
-"""The device that is measured: what it is, what runs on it, and whether something disturbs it."""
+"""Describe the device that is measured: its properties, free memory, clock and disturbances."""
 
 import os
 import platform
 import re
 import subprocess
+import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,30 +17,30 @@ from specmodel.calibrate.measure.kernels.suite import SUITE_VERSION, Device
 from specmodel.core.base.errors import InputError, import_extra
 from specmodel.core.machines.hardware import profiles_by_reported_name
 
-BUSY_SHARE = 0.25  # share of a device in use by others from which it counts as busy [-]
+BUSY_SHARE = 0.25  # above this share of use by others, a device counts as busy [-]
 
 _THROTTLED = {0x8: "slowdown", 0x20: "hot", 0x40: "hot", 0x80: "power brake"}
-_DEFAULT_CACHE = 2**25
+_DEFAULT_CACHE = float(2**25)
 
 
 class DeviceInfo(Struct, frozen=True, kw_only=True):
     """The device that is measured, and the software that measures it."""
 
     kind: Device
-    name: str  # as the device reports it; with the cores used, of a CPU
-    hardware: str  # the profile that ships for it, or a name made from its own
-    driver: str  # version of the driver; instruction set and threads of a CPU
+    name: str  # reported by the device; for a CPU, with the number of threads
+    hardware: str  # name of its shipped profile, or else a name made from `name`
+    driver: str  # version of the driver; for a CPU, instruction set and threads
     torch: str
-    num_multiprocessors: int  # threads of a CPU
+    num_multiprocessors: int  # for a CPU, threads
     capacity_bytes: float
-    l2_bytes: float  # last-level cache [B]
+    l2_bytes: float = _DEFAULT_CACHE  # last-level cache [B]
     compute_capability: float | None = None
-    dtype: str = "bf16"  # of what is timed
+    dtype: str = "bf16"  # of weights, activations and KV cache
     timed: Timed = NO_MORE
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The columns that must be equal in all rows of one file."""
+        """Facts that must be equal for all rows of one file."""
         stack = self.timed.stack
         versions = f"{self.torch}, {stack.name} {stack.version}" if stack.version else self.torch
         return {"device": self.name, "driver": self.driver, "torch": versions,
@@ -51,7 +53,7 @@ class DeviceInfo(Struct, frozen=True, kw_only=True):
 
 
 def import_torch() -> Any:
-    """Return torch; raise an `InputError` where it is missing or too old."""
+    """Return torch. Raise an `InputError` if it is missing or too old."""
     torch = import_extra("torch", "calibrate", "device")
     if not hasattr(torch.nn.functional, "grouped_mm"):
         raise InputError("device", f"torch {torch.__version__}", "torch 2.10 or newer")
@@ -59,7 +61,7 @@ def import_torch() -> Any:
 
 
 def found_kind() -> Device:
-    """Return the kind of device that is there: a GPU that torch can use, else the CPU."""
+    """Return the kind of the first GPU that torch can use, or "cpu" if there is none."""
     torch = import_torch()
     gpus: tuple[Device, ...] = ("cuda", "xpu", "mps")
     return next((kind for kind in gpus if _is_there(torch, kind)), "cpu")
@@ -70,7 +72,7 @@ def _is_there(torch: Any, kind: str) -> bool:
 
 
 def find_device(kind: Device, dtype: str = "bf16") -> DeviceInfo:
-    """Return name, versions and sizes of the CPU or the current GPU of a kind, if it is there."""
+    """Return the name, versions and sizes of the CPU, or of the current GPU of a kind."""
     torch = import_torch()
     if kind == "cpu":
         return _cpu(torch, dtype)
@@ -86,42 +88,19 @@ def find_device(kind: Device, dtype: str = "bf16") -> DeviceInfo:
         of, memory = torch.backends.mps, torch.mps.recommended_max_memory()
         return _device(kind, of.get_name(), platform.mac_ver()[0], of.get_core_count(), memory)
     try:
-        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        of = torch.cuda.get_device_properties(torch.cuda.current_device())
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
         raise InputError("device", kind, f"a usable CUDA GPU ({reason})") from None
-    is_hip = torch.version.hip is not None  # whose versions of the architecture are others
-    if properties.major < 8 and not is_hip:
+    is_hip = torch.version.hip is not None  # ROCm numbers its architectures differently
+    if of.major < 8 and not is_hip:
         expected = "a GPU of compute capability 8.0 or newer, which computes in bf16"
-        raise InputError("device", f"{properties.name} ({properties.major}.x)", expected)
-    return _device(
-        kind,
-        properties.name,
-        torch.version.hip or gpu_state().get("driver_version", "unknown"),
-        properties.multi_processor_count,
-        properties.total_memory,
-        float(getattr(properties, "L2_cache_size", 0) or _DEFAULT_CACHE),
-        None if is_hip else properties.major + properties.minor / 10,
-    )
-
-
-def _device(
-    kind: Device, name: str, driver: str, units: int, capacity_bytes: float,
-    l2_bytes: float = float(_DEFAULT_CACHE), compute_capability: float | None = None,
-    dtype: str = "bf16",
-) -> DeviceInfo:  # fmt: skip
-    return DeviceInfo(
-        kind=kind,
-        name=name,
-        hardware=profiles_by_reported_name().get(name.removeprefix("NVIDIA ")) or _slug(name),
-        driver=driver,
-        torch=import_torch().__version__,
-        num_multiprocessors=units,
-        capacity_bytes=float(capacity_bytes),
-        l2_bytes=l2_bytes,
-        compute_capability=compute_capability,
-        dtype=dtype,
-    )
+        raise InputError("device", f"{of.name} ({of.major}.x)", expected)
+    driver = torch.version.hip or gpu_state().get("driver_version", "unknown")
+    capability = None if is_hip else of.major + of.minor / 10
+    cache = float(getattr(of, "L2_cache_size", 0) or _DEFAULT_CACHE)
+    size = of.multi_processor_count, of.total_memory
+    return _device(kind, of.name, driver, *size, l2_bytes=cache, compute_capability=capability)
 
 
 def _cpu(torch: Any, dtype: str) -> DeviceInfo:
@@ -131,27 +110,39 @@ def _cpu(torch: Any, dtype: str) -> DeviceInfo:
     name = f"{model}, {threads} thread{'s' if threads > 1 else ''}"
     driver = f"{torch.backends.cpu.get_cpu_capability()}, {threads} threads"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return _device("cpu", name, driver, threads, memory, _last_level_cache(), dtype=dtype)
+    return _device("cpu", name, driver, threads, memory, l2_bytes=_last_level_cache(), dtype=dtype)
+
+
+def _device(
+    kind: Device, name: str, driver: str, units: int, capacity_bytes: float, **more: Any
+) -> DeviceInfo:
+    words = re.sub(r"\((R|TM)\)|NVIDIA|CPU|Processor", " ", name).lower()
+    made_up = re.sub(r"[^a-z0-9]+", "_", words).strip("_")
+    return DeviceInfo(
+        kind=kind,
+        name=name,
+        hardware=profiles_by_reported_name().get(name.removeprefix("NVIDIA ")) or made_up,
+        driver=driver,
+        torch=import_torch().__version__,
+        num_multiprocessors=units,
+        capacity_bytes=float(capacity_bytes),
+        **more,
+    )
 
 
 def _lines(path: str, pattern: str) -> list[str]:
-    """Return all matches of a pattern in a file of the kernel; none where there is no such file."""
+    """Return all matches of a pattern in a system file; an empty list if the file is missing."""
     file = Path(path)
     return re.findall(pattern, file.read_text(), re.MULTILINE) if file.exists() else []
 
 
-def _slug(name: str) -> str:
-    words = re.sub(r"\((R|TM)\)|NVIDIA|CPU|Processor", " ", name)
-    return re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
-
-
 def _last_level_cache() -> float:
-    """Return the size of the largest cache that the kernel reports [B]."""
+    """Return the size of the largest cache that Linux reports [B]."""
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
     paths = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     texts = [path.read_text().strip() for path in paths]
     sizes = [float(text.rstrip("KMG")) * units.get(text[-1:], 1) for text in texts]
-    return max([float(_DEFAULT_CACHE), *sizes])
+    return max([_DEFAULT_CACHE, *sizes])
 
 
 def free_bytes(kind: str) -> float:
@@ -167,15 +158,30 @@ def free_bytes(kind: str) -> float:
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / 2
 
 
-def num_gpus() -> int:
-    """Return how many GPUs torch can use [-]."""
-    return int(import_torch().cuda.device_count())
+def seconds_of(work: Callable[[], object], device: Any) -> float:
+    """Return how long a device takes for what `work` launches [s].
+
+    CUDA's own clock measures it on a CUDA GPU, and the host's clock elsewhere.
+    """
+    torch = import_torch()
+    if device.type == "cuda":
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        work()
+        stop.record()
+        stop.synchronize()
+        return float(start.elapsed_time(stop)) / 1e3
+    started = time.perf_counter()
+    work()
+    if device.type != "cpu":
+        getattr(torch, device.type).synchronize()
+    return time.perf_counter() - started
 
 
 def gpu_state() -> dict[str, str]:
-    """Return driver, clocks, use and throttling of the current GPU; empty where unknown."""
+    """Return the driver, clocks, use and throttling of the current GPU, or nothing if unknown."""
     for name in ("clocks_event_reasons", "clocks_throttle_reasons"):
-        # older drivers know the second name only
+        # older drivers know only the second name
         state = _query(f"driver_version,clocks.sm,clocks.max.sm,utilization.gpu,{name}.active")
         if state:
             return state | {"reasons": state[f"{name}.active"]}
@@ -183,7 +189,10 @@ def gpu_state() -> dict[str, str]:
 
 
 def _query(names: str) -> dict[str, str]:
-    """Ask nvidia-smi about the current GPU by its UUID, as its numbers differ from torch's."""
+    """Return values that nvidia-smi reports for the current GPU.
+
+    The GPU is identified by its UUID, because torch may number GPUs differently.
+    """
     command = ["nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader,nounits", "-i",
                _identity()]  # fmt: skip
     try:
@@ -196,13 +205,16 @@ def _query(names: str) -> dict[str, str]:
 
 @cache
 def _identity() -> str:
-    """Return the GPU's UUID, asked for once: a thread beside a capture must not touch the GPU."""
+    """Return the UUID of the GPU.
+
+    It is cached, because a thread must not use the GPU while another thread captures a graph.
+    """
     torch = import_torch()
     return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
 
 
 def disturbances(kind: str, *, is_idle: bool) -> list[str]:
-    """Return disturbances of timings, as text; with `is_idle`, any use of the device by others."""
+    """Return disturbances of timings as text. With `is_idle`, any use of the device counts."""
     if kind != "cuda":
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
         is_busy = is_idle and load > BUSY_SHARE * cores
@@ -220,7 +232,7 @@ def disturbances(kind: str, *, is_idle: bool) -> list[str]:
 
 
 def clocks(kind: str) -> str:
-    """Return the clocks of a device in MHz, as text; "unknown" if not reported."""
+    """Return the clocks of a device in MHz as text, or "unknown"."""
     if kind == "cuda":
         state = gpu_state()
         return f"{state.get('clocks.sm', '?')} of {state.get('clocks.max.sm', '?')} MHz"

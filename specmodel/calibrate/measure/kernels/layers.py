@@ -1,10 +1,9 @@
-"""Blocks of a decoder in torch, as they are timed alone and as whole decoders are built from them.
+"""Blocks of a decoder in torch, which are timed alone and as parts of whole decoders.
 
-Nothing here waits for the host, so that a CUDA graph can hold all of it. The exception: before
-Hopper, torch runs grouped products one after another (`has_grouped_kernel`).
+No block waits for the host, so that a CUDA graph can contain all of them. There is one exception:
+on GPUs before Hopper, torch runs grouped products one after another (`has_grouped_kernel`).
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pkgutil import resolve_name
@@ -20,14 +19,14 @@ from specmodel.calibrate.measure.kernels.operators import BASE, Operator, extent
 NORM_EPSILON = 1e-6
 Grouped = Callable[[Tensor, Any, Tensor], Tensor]
 Take = Callable[..., Tensor]
-"""Returns the next weights of a shape and dtype."""
+"""Function that returns the next weights of a shape and dtype."""
 _MASKED = -1e30
 
 
 class ExpertWeights(Struct, frozen=True, eq=False):
     """Weights of one MoE layer: router (E, h), gate and up (E, 2w, h), down (E, h, w).
 
-    Gate-up and down have the form that matrix products need: quantised weights with scales.
+    Gate-up and down have the form that the matrix product needs, such as quantised weights.
     """
 
     router: Tensor
@@ -36,34 +35,34 @@ class ExpertWeights(Struct, frozen=True, eq=False):
 
 
 class Span(Struct, frozen=True, eq=False):
-    """Positions of the tokens of a pass, and what attention derives from them once a pass."""
+    """Positions of the tokens of a pass, and values that attention derives from them once."""
 
     positions: Tensor  # of each token, shape (batch, tokens)
-    mask: Tensor | None = None  # on a CPU, added to scores, (batch, 1, rows of a KV head, keys)
-    keys: int = 0  # on a CPU, entries of the cache that are read
+    mask: Tensor | None = None  # on a CPU: added to scores, (batch, 1, rows of a KV head, keys)
+    keys: int = 0  # on a CPU: number of cache entries that are read
     lengths: tuple[Tensor, Tensor, Tensor] | None = None
-    """On a GPU, by query token: bounds of the queries, start of its keys in the flat cache, and how
-    many keys it sees."""
+    """On a GPU, for each query token: bounds of the queries, start of its keys in the flat cache,
+    and the number of keys that it sees."""
 
 
 def has_grouped_kernel(device: torch.device) -> bool:
-    """Return whether the products of all experts are one kernel, which a graph can hold."""
+    """Return whether one kernel computes the products of all experts; a graph can contain it."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] in (9, 10)
 
 
 def has_flash(device: torch.device) -> bool:
-    """Return whether torch has the kernel of flash attention that takes lengths of caches."""
+    """Return whether torch has the flash attention kernel that accepts lengths of caches."""
     return device.type == "cuda" and torch.version.hip is None
 
 
 def add_norm(x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the norm of the sum, and the sum itself, shapes (..., hidden)."""
+    """Return the norm of the sum, and the sum, both of shape (..., hidden)."""
     total = x + residual
     return F.rms_norm(total, weight.shape, weight, NORM_EPSILON), total
 
 
 def grouped(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
-    """Return the product of groups of rows, which end so, with matrices of shape (E, n, k)."""
+    """Return the product of groups of rows, which end at `ends`, with matrices (E, n, k)."""
     return F.grouped_mm(rows, weights.transpose(1, 2), offs=ends)
 
 
@@ -74,10 +73,10 @@ def experts(
     forced: Tensor | None = None,
     products: Sequence[Grouped] = (grouped, grouped),
 ) -> Tensor:
-    """Return the output of routed experts, shape (tokens, hidden), from router to combination.
+    """Return the output of routed experts, shape (tokens, hidden), including the router.
 
-    Experts in `forced`, shape (tokens, experts_per_token), replace the router's choice; it still
-    runs. `products` are those of gate and up, and of down.
+    `forced`, shape (tokens, experts_per_token), replaces the experts that the router chooses. The
+    router still runs. `products` compute gate and up, and down.
     """
     share, chosen = routed(x, weights.router, experts_per_token, forced)
     by_expert, order = chosen.flatten().sort(stable=True)
@@ -93,7 +92,7 @@ def experts(
 def routed(
     x: Tensor, router: Tensor, experts_per_token: int, forced: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return shares and experts of each token, both of shape (tokens, experts_per_token)."""
+    """Return the shares and experts of each token, both of shape (tokens, experts_per_token)."""
     scores = F.linear(x, router).softmax(dim=-1, dtype=torch.float32)
     share, chosen = scores.topk(experts_per_token, dim=-1)
     if forced is not None:
@@ -104,7 +103,7 @@ def routed(
 def attend(query: Tensor, key: Tensor, value: Tensor, cache: Tensor, span: Span) -> Tensor:
     """Write keys and values to the cache, and return the attention of the queries.
 
-    Queries, keys and values have shape (batch, tokens, heads, dim), the last two of KV heads.
+    Queries have shape (batch, tokens, heads, dim). Keys and values have the number of KV heads.
     """
     rows = _numbers(len(query), query.device)[:, None]
     cache[0].index_put_((rows, span.positions), key)
@@ -126,7 +125,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, cache: Tensor, span: Span)
 
 def laid_out(flat: Tensor, batch: int, capacity: int, groups: int, dim: int) -> Tensor:
     """Return flat memory as a KV cache, a view of shape (2, batch, capacity, groups, dim)."""
-    if not has_flash(flat.device):  # entries of a head side by side, as its kernel reads them
+    if not has_flash(flat.device):  # the CPU kernel reads the entries of a head one after another
         return flat.view(2, batch, groups, capacity, dim).transpose(2, 3)
     return flat.view(2, batch, capacity, groups, dim)
 
@@ -134,7 +133,7 @@ def laid_out(flat: Tensor, batch: int, capacity: int, groups: int, dim: int) -> 
 def span_of(
     first: Tensor, tokens: int, capacity: int, rows_per_token: int, dtype: torch.dtype
 ) -> Span:
-    """Return where the tokens of a pass are; `first` has each sequence's first position."""
+    """Return the span of a pass; `first` has the first position of each sequence."""
     positions = first[:, None] + _numbers(tokens, first.device)
     if has_flash(first.device):
         count = positions.numel()
@@ -149,10 +148,10 @@ def span_of(
 
 
 def _flash(query: Tensor, cache: Tensor, lengths: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """Run the flash kernel with each query token as a sequence of one that ends at itself.
+    """Run the flash kernel with each query token as a sequence of one token that ends at itself.
 
-    Only for single queries does torch's kernel pack the heads of a group and split long caches.
-    Tokens of one sequence then find its keys in the L2 cache.
+    torch's kernel packs the heads of a group and splits long caches only for single queries. Later
+    tokens of a sequence then read its keys from the L2 cache.
     """
     batch, tokens, heads, dim = query.shape
     capacity = cache.shape[2]
@@ -188,29 +187,30 @@ def _numbers(count: int, device: torch.device) -> Tensor:
 
 
 def widened(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
-    """Return the product with weights that a pass of its own widens, a scale a row."""
+    """Return the product with weights that a separate pass widens, with a scale for each row."""
     return F.linear(x, weight.to(x.dtype)) * scales
 
 
 def widened_blocks(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
-    """Return the product with weights that a pass of its own widens, a scale for 128 x 128."""
+    """Return the product with weights that a separate pass widens, with a scale for each block."""
     (n, k), (rows, columns) = weight.shape, scales.shape
     wide = weight.to(x.dtype).view(rows, n // rows, columns, k // columns)
     return F.linear(x, (wide * scales[:, None, :, None]).view(n, k))
 
 
 class Product:
-    """An operator on m activations of k values and matrices of n rows, `experts` of them or one.
+    """An operator of `operators.toml` with its weights and scales, ready to call.
 
-    Or one on a whole layer of experts, or on caches. `weights()` are the next stored ones; those of
-    a second matrix are taken in turn as well, and scales, some hundredth of them, stay.
+    It multiplies m activations of k values with a matrix of n rows, or with one for each expert; or
+    it computes a whole layer of experts, or attention over caches. `weights()` returns the next
+    weights. Each call also uses the next second matrix, if there is one. Scales, which are about a
+    hundredth of the weights, stay the same.
     """
 
     def __init__(
         self, row: Operator, take: Take, x: Tensor, sizes: Mapping[str, int], *experts: int
     ) -> None:
         self._call, self._row, self._sizes = resolve_name(row["operator"]), row, sizes
-        self._turned: list[str] = re.findall(r"'(\w+)\.T'", str(row["arguments"]))
         self._scales, self._others = dict[str, Tensor](), dict[str, Callable[[], Tensor]]()
         for name, (dtype, *dims) in row["inputs"].items():
             shape = [extent(size, sizes) for size in dims]
@@ -227,36 +227,37 @@ class Product:
                 self._scales[name] = fill(shape, device=x.device).to(made)
 
     def activations(self, x: Tensor) -> Tensor:
-        """Return activations in the dtype that the operator takes, as a pass over them makes it."""
+        """Return activations converted to the dtype that the operator needs."""
         name, rows, depth = self._row["inputs"]["x"]
         if name == BASE:
             return x
         dtype = getattr(torch, name)
-        if depth == "k/2":  # four bits, which torch cannot cast to: others stand for them
+        if depth == "k/2":  # torch cannot cast to four bits: other bits replace them
             return x[:, : x.shape[1] // 4].contiguous().view(dtype)
         return F.pad(x, (0, 0, 0, extent(rows, {"m": len(x)}) - len(x))).to(dtype)
 
     def __call__(self, x: Tensor, w: Tensor, **more: Any) -> Tensor:
-        """Return the product of activations, as `activations` returns them."""
+        """Return the result of the operator on activations from `activations`."""
         known: dict[Any, Any] = {"None": None, "x": x, "w": w, **self._sizes, **self._scales}
         known |= more
         known |= {name: take() for name, take in self._others.items()}
-        for name in self._turned:  # of activations' scales, as many rows as these have
-            known[f"{name}.T"] = known[name].mT[: len(x) if name.startswith("x") else None]
 
-        def told(value: Any) -> Any:
+        def argument(value: Any) -> Any:
             if isinstance(value, list):
-                return tuple(map(told, value))
+                return tuple(map(argument, value))
+            name, is_turned, _ = str(value).partition(".T")
+            if is_turned:  # scales of activations have as many rows as x
+                return known[name].mT[: len(x) if name.startswith("x") else None]
             is_name = isinstance(value, str) and value not in known
             return getattr(torch, value, value) if is_name else known.get(value, value)
 
-        keywords = {name: told(value) for name, value in self._row.get("keywords", {}).items()}
-        made = self._call(*map(told, self._row["arguments"]), **keywords)
+        keywords = {name: argument(value) for name, value in self._row.get("keywords", {}).items()}
+        made = self._call(*map(argument, self._row["arguments"]), **keywords)
         made = made[0] if isinstance(made, tuple | list) else made
         return torch.as_tensor(known.get("out", made))
 
     def grouped(self, rows: Tensor, w: Tensor, ends: Tensor) -> Tensor:
-        """Return the product of each group of rows with the weights of its expert."""
+        """Return the product of each group of rows, which ends at `ends`, with its expert."""
         if "ends" in self._row["arguments"]:
             return self(self.activations(rows), w, ends=ends)
         out, start = rows.new_empty(len(rows), self._sizes["n"]), 0

@@ -1,6 +1,6 @@
-"""Which operators of torch and of engines are timed on a device, by their tables.
+"""Choose the operators of torch and of engines that are timed on a device.
 
-Neither is needed to tell.
+The tables of operators are enough for this choice: torch and engines need not be installed.
 """
 
 import re
@@ -19,25 +19,25 @@ from specmodel.core.base.errors import InputError, in_one_line
 from specmodel.core.base.files import toml_tables
 
 BASE = "base"
-"""Stands for the dtype of activations of the device under test."""
+"""Name in the tables for the dtype of activations of the device under test."""
 
 Operator = Mapping[str, Any]
-"""A kernel that is timed: a row of ``operators.toml``, which says what its fields hold."""
+"""A kernel that is timed: a row of ``operators.toml``, which describes the fields."""
 
 TORCH = "torch"
-"""The stack whose operators are timed where no engine's are asked for, or where it has none."""
+"""The stack that is timed by default, and wherever an engine has no kernel of its own."""
 
 _TABLES, _OF_ENGINES = (
     toml_tables(Path(__file__).parent / f"data/{name}.toml") for name in ("operators", "stacks")
 )
 _REASONS: dict[str, str] = _TABLES["reasons"]
 STACKS: dict[str, dict[str, Any]] = _OF_ENGINES["stacks"]
-"""Engines whose own kernels can be timed: their package, the wheel read, and what is imported."""
+"""Engines whose kernels can be timed: package, version of the wheel, and modules to import."""
 _ROWS: list[Operator] = [*_OF_ENGINES["operators"], *_TABLES["operators"]]
 
 
 def extent(text: str | int, sizes: Mapping[str, int]) -> int:
-    """Return a size of a table.
+    """Return the number that a size in a table describes, such as k / 32 rounded up to 4.
 
     >>> extent("m:128*k/32:4", {"m": 5, "k": 288})
     1536
@@ -49,7 +49,7 @@ def extent(text: str | int, sizes: Mapping[str, int]) -> int:
 
 
 class Stack(Struct, frozen=True, kw_only=True):
-    """Whose kernels are timed, in which version, and whether its operators are registered."""
+    """A library whose kernels are timed, its version, and whether its operators are registered."""
 
     name: str = TORCH
     version: str = ""
@@ -57,15 +57,15 @@ class Stack(Struct, frozen=True, kw_only=True):
 
     @property
     def fitted_as(self) -> str:
-        """Name in a profile, which may have fits of the engine to other kinds from elsewhere."""
+        """Name in a profile, different from fits of the same engine on other machines."""
         return f"{self.name}-here" if self.version else self.name
 
     def lacks(self, row: Operator) -> str:
-        """Return why this version of an engine cannot run a row; "" if it can."""
+        """Return the reason why this version of an engine cannot run a row; empty if it can."""
         if "stack" not in row:
             return ""
         if _numbers(self.version) < _numbers(row["since"]):
-            return f"{self.name} has it since {row['since']}, here is {self.version}"
+            return f"{self.name} has it since {row['since']}; {self.version} is installed"
         try:
             if self.is_imported:
                 resolve_name(row["operator"])
@@ -75,7 +75,7 @@ class Stack(Struct, frozen=True, kw_only=True):
 
 
 def find_stack(name: str, *, imports: bool = True) -> Stack:
-    """Return an engine as it is installed here, by default with its operators registered."""
+    """Return the installed version of an engine. By default, its operators are registered."""
     if name == TORCH:
         return Stack()
     package, modules = STACKS[name]["package"], STACKS[name]["imports"]
@@ -93,19 +93,19 @@ def find_stack(name: str, *, imports: bool = True) -> Stack:
 
 
 class Timed(Struct, frozen=True, kw_only=True):
-    """Which kernels are timed on a device, and why others are not.
+    """Kernels that are timed on a device, and reasons why others are not.
 
     Parameters
     ----------
     rows
-        Operators by kind and dtype of weights, "" for an engine's own that are not quantised; of
-        experts that run one after another, that of one.
+        Operators by kind and dtype of weights. The dtype is empty for kernels of an engine without
+        quantised weights. If experts run one after another, the operator computes one expert.
     reasons
-        By dtype, or by kind and dtype: why it is not timed.
+        Reasons by name of a dtype, of a kind, or of a kernel that is not timed.
     shapes
-        By kind, of the one model that is timed; None for those of the suite.
+        Shapes of a single model by kind; None for the shapes of the suite.
     stack
-        Whose kernels these are, where it has them; else torch's.
+        Library that has these kernels. Kernels that it lacks are those of torch.
     """
 
     rows: Mapping[tuple[str, str], Operator] = field(default_factory=dict)
@@ -115,40 +115,38 @@ class Timed(Struct, frozen=True, kw_only=True):
 
 
 NO_MORE = Timed()
-"""No quantised weights."""
+"""No quantised weights, and no kernels of engines."""
 
 
 def timed_on(
     device: str,
     capability: float | None = None,
-    torch: str = "",
     wanted: Sequence[str] = (),
     stack: Stack = NO_MORE.stack,
 ) -> Timed:
-    """Return what can be timed of `wanted` dtypes of weights, by default of all that ship.
+    """Return the kernels that can be timed with the `wanted` dtypes of weights, by default all.
 
-    Unknown capabilities and versions have all. An engine's own operators go before torch's. An
-    InputError says why a dtype that is wanted is not timed.
+    If the compute capability is unknown, all operators of the device count as available.
+    Operators of an engine are preferred to those of torch. Raise an InputError if a wanted dtype
+    cannot be timed.
     """
-    fused = ("latent_attention", "recurrence")
-    reasons = {} if device == "cpu" else {kind: _REASONS[kind] for kind in fused}
-    able = [
-        row
-        for row in _ROWS
-        if row.get("stack", stack.name) == stack.name and _runs(row, device, capability, torch)
-    ]
-    reasons |= {
-        row["operator"].rpartition(".")[2]: why for row in able if (why := stack.lacks(row))
-    }
-    able = [row for row in able if not stack.lacks(row)]
-    rows = {(_kind(row), ""): row for row in able[::-1] if row["weight_dtype"] == "bf16"}
+    fused = () if device == "cpu" else ("latent_attention", "recurrence")
+    reasons = {kind: _REASONS[kind] for kind in fused}
+    able = dict[str, dict[str, Operator]]()  # by dtype and kind
+    for row in _ROWS:
+        if row.get("stack", stack.name) == stack.name and _runs(row, device, capability):
+            if lack := stack.lacks(row):
+                reasons[row["operator"].rpartition(".")[2]] = lack
+            else:
+                able.setdefault(row["weight_dtype"], {}).setdefault(row.get("kind", "gemm"), row)
+    rows = {(kind, ""): row for kind, row in able.get("bf16", {}).items()}
     asked = {check_dtype("weight_dtype", name): name for name in wanted or BYTES_PER_ELEMENT}
     for dtype, name in asked.items():
-        named, alike = {row["weight_dtype"] for row in able}, kernel_dtype(dtype)
-        taken = dtype if dtype in named or not wanted else alike
+        alike = kernel_dtype(dtype)
+        taken = dtype if dtype in able or not wanted else alike
         if taken in ("bf16", "fp32"):
             continue
-        found = {_kind(row): row for row in able[::-1] if row["weight_dtype"] == taken}
+        found = able.get(taken, {})
         if device == "cpu" and "gemm" in found:
             found.setdefault("experts", found["gemm"])
         rows |= {(kind, taken): row for kind, row in found.items()}
@@ -162,16 +160,10 @@ def timed_on(
     return Timed(rows=rows, reasons=reasons, stack=stack)
 
 
-def _kind(row: Operator) -> str:
-    return str(row.get("kind", "gemm"))
-
-
 def _numbers(version: str) -> list[int]:
     return [*map(int, re.findall(r"\d+", version)[:3])]
 
 
-def _runs(row: Operator, device: str, capability: float | None, torch: str) -> bool:
+def _runs(row: Operator, device: str, capability: float | None) -> bool:
     low, high = row.get("capability", (0.0, 99.0))
-    least, has = _numbers(row.get("torch", "")), _numbers(torch)
-    is_able = capability is None or low <= capability <= high
-    return device in row["devices"] and is_able and (has >= least or not has)
+    return device in row["devices"] and (capability is None or low <= capability <= high)

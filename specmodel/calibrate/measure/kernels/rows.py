@@ -1,8 +1,8 @@
-"""A CSV of timings, to which rows are appended as they are measured, and never lost.
+"""Append timings to a CSV as they are measured, so that no timing is lost.
 
-One process writes at a time. One that was killed left whole rows and perhaps the beginning of
-another, which is cut off. Provenance is a JSON beside it: what all rows have in common, and a list
-of sessions.
+Only one process writes at a time. If a process is killed, the file may end in an incomplete row,
+which the next run removes. A JSON file next to the CSV has its provenance: facts that all rows have
+in common, and a list of sessions.
 """
 
 import contextlib
@@ -24,21 +24,21 @@ from specmodel.core.base.tables import as_number, read_table
 from specmodel.core.base.units import LONGEST_TIME
 
 COLUMNS: list[str] = SUITES["columns"]
-"""Columns of a file of timings; a component leaves the columns of others blank."""
+"""Columns of a file of timings. Cells are blank in columns that a component does not use."""
 _HEADER = ",".join(COLUMNS) + "\n"
 
 
 def read_rows(path: str | Path) -> pd.DataFrame:
-    """Return all rows of a CSV that `session.run_suite` wrote, unchecked, notes included."""
+    """Return all unchecked rows of a CSV from `session.run_suite`, including rows with notes."""
     text = ("component", "hardware", "stack", "version", "role", "point", "group", "note")
     return read_table(path, text)
 
 
 class RowFile:
-    """The timings of one device and suite (`identity`), open for appending; a context manager.
+    """Timings of one device and suite (`identity`): a context manager that opens the file.
 
-    The file is made or continued; `session` is noted of this run. Rows of components in `again`
-    move to a file with ".dropped" in its name, to be timed anew.
+    The file is created or continued. The provenance records `session` for this run. Rows of
+    components in `again` move to a file with ".dropped" in its name, and can be measured again.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class RowFile:
         self.done: set[tuple[str, int]] = set()
         self.skipped: set[str] = set()
 
-    def read(self) -> list[dict[str, str]]:
-        """Return the rows that stay, after counting them; refuse damage and another identity."""
+    def read(self) -> None:
+        """Read and count rows. Raise an InputError if they are damaged or of another identity."""
         for path in (self.provenance_path, self.path):
             if path.exists():
                 check_readable(path, "output", path.suffix)
@@ -75,7 +75,6 @@ class RowFile:
             else:
                 self._count(row)
                 self._kept.append(row)
-        return self._kept
 
     def __enter__(self) -> Self:
         from filelock import FileLock, Timeout
@@ -85,7 +84,7 @@ class RowFile:
             lock = self.path.with_name(f".{self.path.name}.lock")
             try:
                 stack.enter_context(FileLock(lock, 0))
-                # while it is held: no one else has just taken it
+                # before the lock is released: no other process has locked it
                 stack.callback(lock.unlink, missing_ok=True)
                 self.read()
                 self.note_session()
@@ -108,11 +107,11 @@ class RowFile:
         self._opened.close()
 
     def has(self, point: str, repeat: int) -> bool:
-        """Return whether a repeat of a point is timed, or the point is noted as impossible."""
+        """Return whether a repeat of a point was timed, or the point has a note."""
         return (point, repeat) in self.done or point in self.skipped
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Append a row; if it cannot be written, as on a full disk, the rows before it are kept."""
+        """Append a row. If writing fails, for example on a full disk, earlier rows are kept."""
         self._write(_lines([row]))
         self._count(row)
 
@@ -122,29 +121,26 @@ class RowFile:
             self.skipped.add(row["point"])
 
     def error(self, expected: str) -> InputError:
-        """Return an error that says what the file should be."""
+        """Return an InputError for this file."""
         return InputError("output", str(self.path), expected)
 
     def _checked_provenance(self) -> dict[str, Any]:
-        """Return the provenance of the rows that are there, with this run as its last session."""
-        path, has_rows = self.provenance_path, self.path.exists() and self.path.stat().st_size > 0
-        new = {"identity": self.identity, "sessions": [self._session]}
+        """Return the provenance of the rows, with this run as the last session."""
+        path = self.provenance_path
+        if not self.path.exists() or not self.path.stat().st_size:
+            return {"identity": self.identity, "sessions": [self._session]}
         if not path.exists():
-            if has_rows:
-                raise self.error(f"its description {path.name} too, or another output")
-            return new
+            raise self.error(f"its description {path.name} too, or another output")
         try:
             provenance: dict[str, Any] = parsed_json(path.read_bytes())
-            known = provenance["identity"]
+            known = {name: provenance["identity"].get(name) for name in self.identity}
             provenance["sessions"].append(self._session)
-            differing = [name for name in self.identity if known.get(name) != self.identity[name]]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise InputError("output", str(path), "the description that calibrate writes") from None
-        if not has_rows:
-            return new
-        for name in differing:
-            expected = f"a new output: its rows are of another {name} than {self.identity[name]!r}"
-            raise InputError("output", f"{self.path} of {name} {known.get(name)!r}", expected)
+        for name, value in self.identity.items():
+            if known[name] != value:
+                expected = f"a new output: its rows are of another {name} than {value!r}"
+                raise InputError("output", f"{self.path} of {name} {known[name]!r}", expected)
         return provenance
 
     def note_session(self, **facts: Any) -> None:
@@ -154,7 +150,7 @@ class RowFile:
         write_text(self.provenance_path, text)
 
     def _write(self, text: str) -> None:
-        """Write text; the next run cuts off the beginning of a row for which there was no room."""
+        """Write text. If the disk is full, the next run removes the incomplete row."""
         data = text.encode()
         with refusing(self.path, "output", "room to write; rows so far are kept: run again"):
             if self._file.write(data) < len(data):
@@ -162,20 +158,20 @@ class RowFile:
 
 
 def _whole_lines(path: Path) -> str:
-    """Return the text up to its last line break, none of a file that is not there."""
+    """Return the text up to the last line break, or an empty text if there is no file."""
     data = path.read_bytes() if path.exists() else b""
     return data[: data.rfind(b"\n") + 1].decode()
 
 
 def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return rows as lines of CSV, without the header; cells that a row lacks stay blank."""
+    """Return rows as lines of CSV without a header. Missing cells stay blank."""
     text = io.StringIO()
     csv.DictWriter(text, COLUMNS, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
 def _damage(row: Mapping[Any, Any]) -> str | None:
-    """Return as text the fault of a row that was cut off or joined with another; else None."""
+    """Return what is wrong with a row that was cut or joined with another one, or None."""
     if None in row or row["note"] is None:
         return "its number of cells"
     if whole_of(row["repeat"]) is None:

@@ -1,8 +1,9 @@
-"""Time a suite on a device: interleaved repeats, each between two of its reference, into a file.
+"""Time a suite on a device, and append the timings to a file.
 
-A round goes over all points of a block, which spreads the repeats of a point over the run. What
-slows the machine for a while then lengthens one repeat of many points, and medians do not see it.
-Each repeat stands between two timings of its reference, so that a drift over the whole run shows.
+Each round times every point of a block once, which spreads the repeats of a point over the run. If
+something slows the machine for a while, it lengthens one repeat of many points, and the medians do
+not change. The reference is timed right before and after each repeat, which shows drifts over the
+whole run.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
     from specmodel.calibrate.measure.kernels.bench import Bench
 
 BLOCK = {"cuda": 48}
-"""Points whose repeats are interleaved, as many as can be held as graphs at once; else all [-]."""
+"""Number of points whose repeats are interleaved, limited by memory for graphs; else all [-]."""
 
 
 class Progress(NamedTuple):
-    """Timings that are done or skipped, and those of the whole suite [-]."""
+    """Number of timings that are done or skipped, and of timings in the suite [-]."""
 
     done: int
     total: int
@@ -38,7 +39,7 @@ class Progress(NamedTuple):
 def left_to_time(
     device: Device, length: Length, rows: RowFile | None = None, timed: Timed = NO_MORE
 ) -> tuple[list[tuple[Point, int]], int]:
-    """Return the points and repeats that `rows` lacks, and the number of timings of a suite [-]."""
+    """Return the points and repeats that `rows` lacks, and the number of timings in a suite [-]."""
     points, repeats = suite(device, length, timed), range(REPEATS[device][length])
     every = [(p, r) for r in repeats for p in points if r % p.every == 0]
     return [(p, r) for p, r in every if not (rows and rows.has(p.name, r))], len(every)
@@ -53,7 +54,7 @@ def run_suite(
 ) -> Iterator[Progress]:
     """Time all repeats that a file of rows lacks, and yield the progress after each timing.
 
-    Stopping early loses no timing. Components in `again` are timed anew.
+    If the run stops early, no timing is lost. Components in `again` are timed once more.
     """
     flags = devices.disturbances(info.kind, is_idle=True)
     facts: dict[str, Any] = {
@@ -89,7 +90,7 @@ def _timed(
     info: DeviceInfo,
     flags: list[str],
 ) -> Iterator[None]:
-    """Time what is missing, block by block; halfway through one, look what disturbs a GPU."""
+    """Time missing repeats block by block. Look for disturbances of a GPU within each block."""
     order = list(dict.fromkeys(point.name for point, _ in missing))
     size = BLOCK.get(info.kind, 10**6)
     for names in (set(order[i : i + size]) for i in range(0, len(order), size)):
@@ -110,8 +111,8 @@ def _timed(
 
 
 def _time_collectives(rows: RowFile, info: DeviceInfo) -> list[str]:
-    """Time all-reduces over several GPUs unless they are done; return errors as text."""
-    num_gpus = devices.num_gpus() if info.kind == "cuda" else 1
+    """Time all-reduces over several GPUs unless the file has them. Return errors as text."""
+    num_gpus = devices.import_torch().cuda.device_count() if info.kind == "cuda" else 1
     if num_gpus < 2:
         return []
     from specmodel.calibrate.measure.kernels import collectives
@@ -120,13 +121,12 @@ def _time_collectives(rows: RowFile, info: DeviceInfo) -> list[str]:
     if (name(collectives.SIZES[-1]), collectives.REPEATS - 1) in rows.done:
         return []
     try:
-        table = collectives.time_all_reduces(info.kind, num_gpus)
+        reduced = collectives.time_all_reduces(info.kind, num_gpus)
     except InputError as error:
         return [f"no all-reduces were timed ({error})"]
-    for row in table.to_dict("records"):
-        timed = {str(column): value for column, value in row.items()}
-        point, repeat = name(timed["bytes"]), timed["repeat"]
-        if (point, repeat) not in rows.done:
+    for timed in reduced:
+        point = name(timed["bytes"])
+        if (point, timed["repeat"]) not in rows.done:
             facts = {"point": point, "group": point, "role": "skip"} | _stack(info)
             rows.append(timed | facts | {"reference_latency": timed["latency"]})
     return []

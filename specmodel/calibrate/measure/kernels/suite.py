@@ -1,4 +1,4 @@
-"""The suite: which points of each component are timed on a CPU or a CUDA device, and what for."""
+"""The suite: points of each component that are timed on a device, and their roles."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from specmodel.core.base.files import toml_tables
 if TYPE_CHECKING:
     from specmodel.core.models.architecture import Architecture
 
-SUITE_VERSION = "2"  # changes with the points or their work; a file has one version
+SUITE_VERSION = "2"  # increases when points or their work change; a file has one version
 
 COPY, LAUNCH, ALL_REDUCE = OTHERS = ("copy", "launch", "all_reduce")
 """Components that are timed but not fitted as kernels."""
 
-LAUNCHED_AS = {0: "eager", 1: "graph"}  # values of the column graphs of launches
+LAUNCHED_AS = {0: "eager", 1: "graph"}  # names for values of the column ``graphs``
 DTYPES = ("bf16", "fp32")  # of weights, activations and KV cache
-GENERAL = (COPY, LAUNCH, "gemm")  # timed of all shapes though one model's are asked for
+GENERAL = (COPY, LAUNCH, "gemm")  # timed at all shapes, even for a single model
 CORRELATION = 0.3  # routing correlation of the points with correlated routing [-]
 
 Length = Literal["tiny", "quick", "full"]
@@ -37,8 +37,9 @@ Shape = Sequence[int]
 class Point(Struct, frozen=True, kw_only=True, eq=False):
     """One workload, and the reference that is timed right before and after each of its repeats.
 
-    Component and role are as in `measurements.COLUMNS` and `ROLES`. The columns in `fixed` hold for
-    the whole group of points with one reference, which has other values for those in `varied`.
+    `measurements.COLUMNS` and `ROLES` define components and roles. All points of a group have the
+    columns in `fixed` and the same reference. `varied` are other columns of the point, for which
+    `reference` has the values of the reference.
     """
 
     component: str
@@ -46,8 +47,8 @@ class Point(Struct, frozen=True, kw_only=True, eq=False):
     fixed: Mapping[str, float]
     varied: Mapping[str, float]
     reference: Mapping[str, float]
-    weight_dtype: str = ""  # if quantised
-    every: int = 1  # so many repeats are one
+    weight_dtype: str = ""  # dtype of quantised weights
+    every: int = 1  # the point is timed in one of this many rounds
 
     @property
     def sizes(self) -> Sizes:
@@ -61,12 +62,12 @@ class Point(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def group(self) -> str:
-        """Name that points with the same reference share."""
+        """Name of all points with the same reference."""
         return _name(self.component, self.weight_dtype, self.fixed)
 
     @property
     def name(self) -> str:
-        """Name that all repeats of the point share."""
+        """Name of the point, the same for all its repeats."""
         return _name(self.component, self.weight_dtype, self.sizes)
 
 
@@ -75,27 +76,27 @@ def _name(component: str, dtype: str, sizes: Mapping[str, float]) -> str:
 
 
 def plain(value: float) -> str:
-    """Return a size as text, a whole number without decimals."""
+    """Return a size as text; whole numbers have no decimals."""
     return str(int(value)) if value == int(value) else str(value)
 
 
-SUITES = toml_tables(Path(__file__).parent / "data/suite.toml")  # helps need it, without NumPy
+SUITES = toml_tables(Path(__file__).parent / "data/suite.toml")  # help texts need it, without NumPy
 for _device in ("xpu", "mps"):
     for _table in (SUITES, SUITES["repeats"], SUITES["pace"]):
         _table[_device] = _table["cuda"]
 REPEATS: dict[Device, dict[Length, int]] = SUITES["repeats"]
 """Repeats of each point, by device and length of the suite [-]."""
 COMPONENTS = (*SUITES["components"], ALL_REDUCE)
-"""What is timed, all-reduces only with several GPUs."""
-_LONG, _FEW = 1.1e8, 5  # points of a CPU that read more bytes are timed in 1 of so many repeats
-# batch_size, tokens_per_sequence, of correlated routing
+"""Components that are timed; all-reduces only with several GPUs."""
+_LONG, _FEW = 1.1e8, 5  # on a CPU, points that read more bytes are timed in 1 of 5 rounds
+# batch_size and tokens_per_sequence with correlated routing
 _CORRELATED = [(1, 4), (4, 4), (4, 8), (16, 4)]
 
 
 def suite(device: Device, length: Length, timed: Timed = NO_MORE) -> list[Point]:
-    """Return the points of a suite in the order of a round, each name once; "tiny" is for tests.
+    """Return the points of a suite in the order of a round; names are unique.
 
-    `timed` says which products of quantised weights are among them.
+    The length "tiny" is for tests. `timed` determines the products of quantised weights.
     """
     if length == "tiny":
         points = [point for row in SUITES["tiny"] for point in _crossed(**row)]
@@ -117,8 +118,8 @@ def suite(device: Device, length: Length, timed: Timed = NO_MORE) -> list[Point]
         *([batch * count, count, CORRELATION, 0.0] for batch, count in correlated),
         *([count, 1, 0.0, exponent] for count, exponent in own["popular"]),
     ]
-    points = [_point(COPY, "skip", [size]) for size in own["copied"]]
-    points += [_point(LAUNCH, "skip", [graphs]) for graphs in range(1 + (device == "cuda"))]
+    points = [*_crossed(COPY, "skip", [[size] for size in own["copied"]], [[]])]
+    points += _crossed(LAUNCH, "skip", [[0], [1]] if device == "cuda" else [[0]], [[]])
     for component, values in varied.items():
         for role, shapes in own.get(component, {}).items():
             beside = own["beside"].get(component, [[]])
@@ -132,7 +133,7 @@ def suite(device: Device, length: Length, timed: Timed = NO_MORE) -> list[Point]
 
 
 def shapes_of(target: Architecture) -> dict[str, list[list[int]]]:
-    """Return the shapes of each kind in the layers of a model, by the names of its fields."""
+    """Return the shapes of each kind in the layers of a model."""
     found = dict[str, list[list[Any]]]()
     for group in target.layers:
         parts = (part for part in (target, group.mixer, group.feed_forward) if part)
@@ -160,20 +161,20 @@ def _quantised(own: Mapping[str, Any], timed: Timed) -> list[Point]:
 
 
 def weight_bytes(component: str, sizes: Sizes, dtype: str) -> float:
-    """Return the weights or KV of a point, which the arena must hold [B]."""
+    """Return the size of the weights or KV of a point, which must fit into the arena [B]."""
     factors = SUITES["components"][component].get("read", [0])
     return float(prod(sizes.get(name, name) for name in factors)) * BYTES_PER_ELEMENT[dtype]
 
 
 def about_seconds(device: Device, point: Point) -> float:
-    """Return about how long a timing of a point takes, with those of its reference [s]."""
+    """Return about how long timing a point and its reference takes [s]."""
     pace = SUITES["pace"][device]
     read = 3 * point.every * _read_bytes(point)
     return float(pace["seconds"] + read / pace["bytes_per_s"])
 
 
 def _read_bytes(point: Point) -> float:
-    """Return about what a call reads of weights or KV in bf16: of experts, those chosen [B]."""
+    """Return about how many bytes of bf16 weights or KV a call reads: only chosen experts [B]."""
     size = weight_bytes(point.component, point.sizes, "bf16")
     if point.component != "experts":
         return size
@@ -184,17 +185,16 @@ def _read_bytes(point: Point) -> float:
 def _crossed(
     component: str, role: str, shapes: Sequence[Shape], varied: Sequence[Sequence[float]]
 ) -> Iterator[Point]:
-    """Yield each shape with all values of what varies."""
-    for shape, values in product(shapes, varied):
-        yield _point(component, role, shape, *values)
+    """Yield a point for each shape and each set of varied values.
 
-
-def _point(component: str, role: str, shape: Shape, *values: float) -> Point:
-    """Return a point; under other routing, fitted shapes only tell how far errors spread."""
+    Fitted shapes have the role "spread" where the routing is correlated or unequal.
+    """
     row = SUITES["components"][component]
     reference: Sizes = row.get("reference", {})
-    varied = dict(zip(reference, values, strict=True))
-    if role == "fit" and (varied.get("routing_correlation") or varied.get("popularity_exponent")):
-        role = "spread"
-    fixed: Sizes = dict(zip(row["shape"], shape, strict=True))
-    return Point(component=component, role=role, fixed=fixed, varied=varied, reference=reference)
+    for shape, values in product(shapes, varied):
+        fixed = dict(zip(row["shape"], shape, strict=True))
+        own = dict(zip(reference, values, strict=True))
+        is_other = own.get("routing_correlation") or own.get("popularity_exponent")
+        of_point = "spread" if role == "fit" and is_other else role
+        yield Point(component=component, role=of_point, fixed=fixed, varied=own,
+                    reference=reference)  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is timed: random weights, and the work of each component on a device, ready to run."""
+"""Prepare workloads on a device: random weights, and the work of each component."""
 
 import math
 import zlib
@@ -17,27 +17,27 @@ from specmodel.calibrate.measure.kernels.suite import COPY, LAUNCH, Sizes
 from specmodel.core.algebra.routing import sample_routing, zipf_popularity
 
 TORCH_DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
-ROUTINGS = 8  # draws of the routing that the calls of a point take in turn [-]
-LAUNCHES = 50  # kernels in a row whose launches are timed [-]
-Call = Callable[[int], object]  # its argument counts the calls, so that inputs can vary
+ROUTINGS = 8  # number of random routings, which the calls of a point use in turn [-]
+LAUNCHES = 50  # number of kernels in one call of the component launch [-]
+Call = Callable[[int], object]  # the argument counts the calls, so that inputs can vary
 
 _TILE = 2**24
 _SPREAD = 0.02
 _ALIGNED = 128  # start of each view [B]
-_NO_NAN = 0xBF  # bits of each byte, so that none is one of fp8's values that are no numbers
+_NO_NAN = 0xBF  # mask of each byte, so that no value is NaN in fp8
 
 
 class Workload(Struct, frozen=True, eq=False):
     """A point that is ready to run."""
 
     call: Call
-    active_experts: tuple[int, ...] = ()  # distinct experts, of each routing that calls take
-    has_graph: bool = True  # whether a GPU replays its kernels as a graph
-    work: int = 1  # kernels in a call, by which its time is divided
+    active_experts: tuple[int, ...] = ()  # number of distinct experts of each routing
+    has_graph: bool = True  # whether a GPU replays the kernels as a graph
+    work: int = 1  # number of kernels in a call, by which its time is divided
 
 
 class Arena:
-    """Random weights larger than the last-level cache, of which views are taken in turn."""
+    """Random weights larger than the last-level cache, which `take` returns in turn."""
 
     def __init__(self, size_bytes: float, device: torch.device, dtype: str = "bf16") -> None:
         count = max(math.ceil(size_bytes / TORCH_DTYPES[dtype].itemsize), _TILE)
@@ -51,9 +51,9 @@ class Arena:
         self._next = 0
 
     def take(self, *shape: int, dtype: str = BASE) -> Tensor:
-        """Return the next view of a shape; the first one again after the last that fits.
+        """Return the next view of a shape; after the last view that fits, the first one.
 
-        `dtype` is torch's name of what the random bits are read as.
+        `dtype` is torch's name of the dtype in which the random bits are read.
         """
         if dtype not in self._read_as:
             self._read_as[dtype] = self.values.view(getattr(torch, dtype))
@@ -66,16 +66,16 @@ class Arena:
         return values[start : start + size].view(shape)
 
     def fresh(self, *shape: int) -> Tensor:
-        """Return random activations of order one."""
+        """Return random activations with a standard deviation of 1."""
         return self.values[: math.prod(shape)].view(shape) / _SPREAD
 
 
 def prepare(
     component: str, sizes: Sizes, arena: Arena, name: str, row: Operator | None = None
 ) -> Workload:
-    """Return a point ready to run on the device of the arena; its name seeds its routing.
+    """Return a point that is ready to run on the device of the arena.
 
-    `row` is the operator that is called, if it is a quantised product or an engine's own.
+    `name` seeds the routing. `row` is the operator of a quantised product or of an engine.
     """
     whole = {key: round(value) for key, value in sizes.items()}
     if component == "experts":
@@ -145,11 +145,11 @@ def _attention(s: dict[str, int], arena: Arena) -> Workload:
 
 
 def _paged_attention(s: dict[str, int], arena: Arena, row: Operator) -> Workload:
-    """Attend over pages that follow one another, each sequence with caches as long."""
+    """Attend over consecutive pages of a cache; all sequences have the same length."""
     b, q, c = s["batch_size"], s["query_tokens"], s["context_length"]
     h, g, d = s["num_heads"], s["num_kv_heads"], s["head_dim"]
     numbers = partial(torch.arange, dtype=torch.int32, device=arena.device)
-    told = {
+    places = {
         "starts": numbers(0, b * q + 1, q),
         "pages": numbers(b * math.ceil(c / row["page"])).view(b, -1),
         "used": torch.full((b,), c, dtype=torch.int32, device=arena.device),
@@ -157,7 +157,7 @@ def _paged_attention(s: dict[str, int], arena: Arena, row: Operator) -> Workload
     x = arena.fresh(b * q, h, d)
     sizes = {"b": b, "q": q, "c": c, "h": h, "g": g, "d": d}
     product = layers.Product(row, arena.take, x, sizes)
-    return Workload(lambda _: product(x, product.weights(), **told))
+    return Workload(lambda _: product(x, product.weights(), **places))
 
 
 def _latent_attention(s: dict[str, int], arena: Arena) -> Workload:
@@ -176,7 +176,7 @@ def _latent_attention(s: dict[str, int], arena: Arena) -> Workload:
 
 
 def _recurrence(s: dict[str, int], arena: Arena) -> Workload:
-    """Update the states of gated delta nets by one token after another, each kept, in fp32."""
+    """Update the states of gated delta nets in fp32, one token after another; keep each state."""
     tokens, heads = s["query_tokens"], (s["batch_size"], s["num_value_heads"])
     keys, values = s["key_head_dim"], s["value_head_dim"]
     query, key = (arena.fresh(tokens, *heads, keys, 1).float() for _ in range(2))
