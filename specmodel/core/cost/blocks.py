@@ -119,28 +119,20 @@ def distinct(points: Points) -> Distinct:
     if len(shape) != 1 or shape[0] <= MANY:
         return Distinct(own, shape)
     lows = [array.min() for array in own.values()]
-    counts = [array.max() - low + 1 for array, low in zip(own.values(), lows, strict=True)]
-    size = math.prod(counts)
-    if size > _MOST_CODES:
+    counts = [int(array.max() - low) + 1 for array, low in zip(own.values(), lows, strict=True)]
+    are_whole = all((array == np.floor(array)).all() for array in own.values())
+    if math.prod(counts) > _MOST_CODES or not are_whole:
         return Distinct(own, shape)
-    strides = np.cumprod([1.0, *counts[:-1]])
-    codes, cuts = np.empty(shape, dtype=np.intp), Cuts(shape)
-    for block in cuts:
-        code = np.zeros(())
-        for array, low, stride in zip(own.values(), lows, strides, strict=True):
-            part = cuts.cut(array, block)
-            if (part != np.floor(part)).any():
-                return Distinct(own, shape)
-            code = code + (part - low) * stride
-        codes[block] = code
-    is_there = np.zeros(int(size), dtype=bool)
+    digits = [(array - low).astype(int) for array, low in zip(own.values(), lows, strict=True)]
+    codes = np.ravel_multi_index(np.broadcast_arrays(*digits), counts)
+    is_there = np.zeros(math.prod(counts), dtype=bool)
     is_there[codes] = True
-    if np.count_nonzero(is_there) > _MOST_DISTINCT * shape[0]:
+    each = np.flatnonzero(is_there)
+    if len(each) > _MOST_DISTINCT * shape[0]:
         return Distinct(own, shape)
-    places, each = (np.cumsum(is_there) - 1)[codes], np.flatnonzero(is_there)
-    digits = zip(own, lows, strides, counts, strict=True)
-    few = {name: low + each // stride % count for name, low, stride, count in digits}
-    return Distinct(few, each.shape, places)
+    few = zip(own, lows, np.unravel_index(each, counts), strict=True)
+    points = {name: low + digit for name, low, digit in few}
+    return Distinct(points, each.shape, (np.cumsum(is_there) - 1)[codes])
 
 
 class BlockedTimes(Struct, frozen=True, eq=False, dict=True):

@@ -251,7 +251,7 @@ def launched(
             more = more + work.kernels * (LAUNCHES_OF_MESSAGES * doubled - 1)
     each = (time.launches() + more) * (UNCOMPILED if limit.count == 0 else 1.0)
     launches = np.where(is_beyond, each, pieces)
-    launch_time = deployment.engine_seconds.eager_time(launches)
+    launch_time = deployment.engine_seconds.eager_kernel_time * launches
     return replace(time, launch_time=np.asarray(launch_time))
 
 

@@ -1,7 +1,7 @@
 """Compute the time of a pass from its work, by component, and of messages between GPUs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from operator import add
 
 import numpy as np
@@ -205,36 +205,16 @@ class PassTime(Struct, frozen=True, eq=False, dict=True):
         Host time to launch the kernels of a pass outside CUDA graphs [s].
     """
 
-    names: tuple[str, ...]
-    timed: tuple[TimeStack, ...]
-    host_time: FloatArray | float
-    loaded: Callable[[], FloatArray]
-    work: Callable[[], PassWork]
-    launches: Callable[[], Value]
+    names: tuple[str, ...] = ()
+    timed: tuple[TimeStack, ...] = ()
+    host_time: FloatArray | float = 0.0
+    loaded: Callable[[], FloatArray] = partial(np.zeros, ())
+    work: Callable[[], PassWork] = partial(PassWork, {}, np.zeros(()))
+    launches: Callable[[], Value] = float
     factors: Mapping[str, FloatArray] = field(default_factory=dict)
     common: FloatArray | float = 1.0
     beside: FloatArray | float = 0.0
     launch_time: FloatArray | float = 0.0
-
-    @classmethod
-    def of(
-        cls,
-        gpu_time: FloatArray,
-        host_time: FloatArray | float,
-        launch_time: FloatArray | float = 0.0,
-    ) -> "PassTime":
-        """Return a pass without components from its times on GPU and host [s]."""
-        work = PassWork({}, np.zeros(()))
-        return cls(
-            names=(),
-            timed=(),
-            host_time=host_time,
-            loaded=lambda: work.active_experts,
-            work=lambda: work,
-            launches=lambda: 0.0,
-            beside=gpu_time,
-            launch_time=launch_time,
-        )
 
     @property
     def active_experts(self) -> FloatArray:

@@ -1,7 +1,7 @@
 """Compute the time of a prompt's prefill, and the share of it in steps of other requests."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -98,14 +98,15 @@ def added_by_prompts(
     alone = target_pass(deployment, decoding)
     if errors:
         both, alone = (each.scaled(errors.forward, errors.deployment) for each in (both, alone))
-    return PassTime.of(both.gpu_time - alone.gpu_time, both.host_time, both.launch_time)
+    added = both.gpu_time - alone.gpu_time
+    return PassTime(beside=added, host_time=both.host_time, launch_time=both.launch_time)
 
 
 def added_time(added: PassTime, plain_time: FloatArray, hides_host: Hiding) -> FloatArray:
     """Return what a prompt adds to a decode step, beside which the host launches both [s]."""
     if hides_host == "none":
         return added.total_time
-    both = PassTime.of(plain_time + added.gpu_time, 0.0, added.launch_time)
+    both = PassTime(beside=plain_time + added.gpu_time, launch_time=added.launch_time)
     return both.waiting().total_time - plain_time
 
 
@@ -124,13 +125,14 @@ def _added_at(
     cuts = Cuts(np.broadcast_shapes(*map(np.shape, arrays)))
     if errors or not cuts.shape:
         return of(*arrays)
-    parts = ("gpu_time", "host_time", "launch_time")
 
     def of_block(block: slice) -> dict[str, FloatArray]:
         added = of(*(cuts.cut(array, block) for array in arrays))
-        return {name: getattr(added, name) for name in parts}
+        times = {name: getattr(added, name) for name in ("host_time", "launch_time")}
+        return times | {"beside": added.gpu_time}
 
-    return PassTime.of(**cuts.whole(of_block))
+    times: dict[str, Any] = {**cuts.whole(of_block)}
+    return PassTime(**times)
 
 
 def _sustained(deployment: Deployment, read: PassTime) -> PassTime:

@@ -7,7 +7,7 @@ contexts often vary along an axis of their own.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
@@ -68,10 +68,6 @@ _MOST_TOGETHER = 2**12
 
 _FEW = 2**6
 """Points up to which components are evaluated together, whatever they depend on [-]."""
-
-_FEWEST_KEPT, _MOST_KEPT = 2**8, 32
-"""Points from which times are kept for when they are asked again, and how many times [-]."""
-
 
 Only: TypeAlias = Literal["all", "free", "contexts"]
 """Which components are timed: all, those that do not depend on contexts, or those that do."""
@@ -172,46 +168,14 @@ class Stack(Struct, frozen=True, eq=False, dict=True):
         return replace(self, **changed, _known={})
 
 
-class _Asked:
-    """Inputs of a pass, whose times are found again by their numbers.
-
-    `size` and `axes` are points [-], and axes of components, points and draws [-].
-    """
-
-    def __init__(self, carried: Carried, kernel_time: Value, has_context: bool) -> None:
-        self.carried, self.kernel_time = carried, kernel_time
-        routing = carried.routing
-        numbers = [kernel_time, routing.correlation]
-        numbers += [] if routing.spread is None else [routing.spread]
-        for group in carried.everything.groups:
-            numbers += [group.batch_size, group.tokens_per_sequence, group.speculating_share]
-            if has_context:
-                numbers.append(group.context_length)
-        self.numbers, shapes = numbers, set(map(np.shape, numbers))
-        shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
-        self.size, self.axes = math.prod(shape), 1 + len(shape)
-
-    @cached_property
-    def key(self) -> tuple[Any, ...]:
-        """Bytes of all numbers, as a hashable key."""
-        numbers: list[Any] = [*self.numbers, self.carried.replicas]
-        numbers.append(self.carried.routing.popularity)
-        for group in self.carried.everything.groups:
-            numbers += [group.speculating_chance, group.logits_per_sequence, group.is_causal]
-        return tuple((np.shape(n), np.asarray(n).tobytes()) for n in numbers)
-
-    def __hash__(self) -> int:
-        # of the first of each: to read all takes longer than to find out that others differ
-        return hash(tuple(float(np.asarray(number).flat[0]) for number in self.numbers))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Asked) and self.key == other.key
-
-
-@lru_cache(_MOST_KEPT)
-def _times_kept(stack: Stack, asked: _Asked) -> TimeStack:
-    """Return the times of a stack: parts of sweeps, and draws of inputs, have many in common."""
-    return stack.times(asked.carried, asked.kernel_time)
+def _shapes(carried: Carried, kernel_time: Value) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shape of a pass's points and draws, without contexts and with them."""
+    routing, groups = carried.routing, carried.everything.groups
+    numbers = [kernel_time, routing.correlation, 0.0 if routing.spread is None else routing.spread]
+    for group in groups:
+        numbers += [group.batch_size, group.tokens_per_sequence, group.speculating_share]
+    free = np.broadcast_shapes(*map(np.shape, numbers))
+    return free, np.broadcast_shapes(free, *(np.shape(group.context_length) for group in groups))
 
 
 class PassProgram(Struct, frozen=True, eq=False):
@@ -277,19 +241,14 @@ class PassProgram(Struct, frozen=True, eq=False):
         `seconds` are those that the engine adds to each kernel, and to the pass on the host.
         """
         kernel_time, host_time = seconds
-        times, known = [], {True: _Asked(carried, kernel_time, has_context=True)}
-        for stack in self.stacks(is_few=only == "all" and known[True].size <= _FEW):
-            has_context = stack.has_context
-            if only != "all" and has_context == (only == "free"):
+        free, whole = _shapes(carried, kernel_time)
+        times = []
+        for stack in self.stacks(is_few=only == "all" and math.prod(whole) <= _FEW):
+            if only != "all" and stack.has_context == (only == "free"):
                 continue
-            if has_context not in known:
-                known[has_context] = _Asked(carried, kernel_time, has_context)
-            asked = known[has_context]
-            if _FEWEST_KEPT <= asked.size <= _MOST_TOGETHER:
-                times.append(_times_kept(stack.with_axes(asked.axes), asked))
-                continue
-            for part in (stack,) if asked.size <= _MOST_TOGETHER else stack.single:
-                times.append(part.with_axes(asked.axes).times(carried, kernel_time))
+            shape = whole if stack.has_context else free
+            for part in (stack,) if math.prod(shape) <= _MOST_TOGETHER else stack.single:
+                times.append(part.with_axes(1 + len(shape)).times(carried, kernel_time))
         if self.second and only != "contexts":
             times = side_by_side(times, self.second, carried.replica.num_tokens)
         active = active_experts_of(self.experts) if self.experts else None

@@ -62,27 +62,21 @@ def replay_time(
     acceptance: Acceptance,
     times: StepTimes | BlockedTimes,
 ) -> FloatArray:
-    """Return what refusals add to steps of some slots at points by name, 0 without a draft [s]."""
+    """Return the time that rejections add to a step of some slots, 0 without a draft [s].
+
+    The step makes as many tokens as it makes without rejections. A slot that replays drafts nothing
+    in that pass of the server. Slots therefore draft in fewer passes than the server has, or in
+    other passes than those in which they replay.
+    """
     drafted, of = points["draft_length"], acceptance.expected_tokens_per_step
-    rate, shorter = deployment.drafter.proposal_rate, np.maximum(drafted - 1, 0)
+    d, B, rate = deployment, slots, deployment.drafter.proposal_rate
+    found = Refusals.of(drafted, of(drafted), of(np.maximum(drafted - 1, 0)), rate)
     running = SequenceGroup(
-        batch_size=slots,
+        batch_size=B,
         context_length=points["context_length"],
         tokens_per_sequence=points["verify_tokens"],
     )
-    found = Refusals.of(drafted, of(drafted), of(shorter), rate)
-    return np.where(drafted > 0, added_by_replays(deployment, running, times, found), 0.0)
-
-
-def added_by_replays(
-    deployment: Deployment, running: SequenceGroup, times: StepTimes | BlockedTimes, found: Refusals
-) -> FloatArray:
-    """Return what refusals add to a step, for as many tokens as it makes without them [s].
-
-    `running` are the slots with the tokens that they verify. A slot that replays drafts nothing in
-    that pass of the server, so that slots draft in fewer, or in other, passes than they replay.
-    """
-    d, B, q = deployment, running.batch_size, np.maximum(found.chance, 1e-12)
+    q = np.maximum(found.chance, 1e-12)
     drafting, replaying = passes_of_slots(B, q)
     fewer = target_pass(d, replace(running, batch_size=B / drafting)).total_time
     ratio = fewer / target_pass(d, running).total_time
@@ -95,12 +89,11 @@ def added_by_replays(
     for model in d.drafter.architectures:  # which read all that the target does
         read = replace(again, logits_per_sequence=silent)
         replay = replay + draft_pass(d, model, read).total_time
-    rate = d.drafter.proposal_rate
     copied = (rate + q) * B * _state_bytes(d) / state_copy_bytes_per_s(d.hardware)
     step = times.step_time
     more = times.draft_time * (drafting - 1) + times.verify_time * (drafting * ratio - 1)
     whole = step + more + replaying * replay + copied
-    return np.asarray(whole * found.per_step / (found.per_step + q) - step)
+    return np.where(drafted > 0, whole * found.per_step / (found.per_step + q) - step, 0.0)
 
 
 def _state_bytes(deployment: Deployment) -> float:

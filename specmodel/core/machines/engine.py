@@ -56,10 +56,6 @@ class Overheads(Struct, frozen=True, kw_only=True, eq=False):
         """Return the host time of passes of the target and of the drafter, launches aside [s]."""
         return self.pass_time * passes + self.draft_pass_time * draft_passes
 
-    def eager_time(self, launches: Value) -> Value:
-        """Return what the host takes to launch kernels that no CUDA graph holds [s]."""
-        return self.eager_kernel_time * launches
-
     def rejection_time(
         self, draft_length: FloatArray, requests: FloatArray, chance: FloatArray | float = 1.0
     ) -> FloatArray:
