@@ -19,7 +19,7 @@ from specmodel.core.cost.forward import pass_components
 from specmodel.core.cost.passes import PassTime
 from specmodel.core.cost.programs import Only, PassProgram
 from specmodel.core.cost.steps import DraftTime, Step, StepTimes, step_of
-from specmodel.core.drafters.passes import DraftPasses, Part
+from specmodel.core.drafters.passes import DraftPasses, Part, refuse_tokens
 from specmodel.core.layers.batch import Layout, Routing, SequenceGroup, carried_by
 from specmodel.core.models.architecture import Architecture
 
@@ -146,56 +146,6 @@ def split_by_length(
     return replace(whole, beside=whole.beside + more, host_time=whole.host_time + host)
 
 
-def passes_of_batch(
-    tokens: Sequence[int],
-    *,
-    is_unified: bool = False,
-    is_recurrent: bool = False,
-    snapshots: int = 0,
-) -> int:
-    """Return how many passes the target makes of a batch.
-
-    Parameters
-    ----------
-    tokens
-        Tokens of each slot in order, 0 of an idle one [token].
-    is_unified
-        Whether slots share one cache: their tokens then fit one pass, whatever their numbers.
-    is_recurrent
-        Whether layers keep states: lengths are then equal in a pass in either case.
-    snapshots
-        Drafted tokens whose states are kept, which may not fall into two passes; 0 for none
-        [token].
-
-    Notes
-    -----
-    ``llama_batch_allocr::split_equal`` and ``llama_memory_hybrid`` of llama.cpp 0.7.0. With one
-    cache for each slot a pass takes slots in a row.
-
-    Examples
-    --------
-    >>> passes_of_batch([4, 4, 4, 4]), passes_of_batch([4, 3, 2, 1]), passes_of_batch([4, 0, 4])
-    (1, 4, 2)
-    """
-    if is_unified and not is_recurrent:
-        return 1
-    left = [n for n in tokens if n] if is_unified else [*tokens]
-    lengths = [n for n in left if n]
-    if snapshots and 0 < max(lengths) - min(lengths) <= snapshots:
-        return len(lengths)
-    count = 0
-    while any(left):
-        first = next(i for i, n in enumerate(left) if n)
-        rest = left[first:]
-        row = rest[: rest.index(0)] if 0 in rest and not is_unified else [n for n in rest if n]
-        least, count = min(row), count + 1
-        taken = 0
-        for i in range(first, len(left)):
-            if left[i] and taken < len(row):
-                left[i], taken = left[i] - least, taken + 1
-    return count
-
-
 def runs_of_proposing(slots: FloatArray, share: float) -> FloatArray:
     """Return the mean number of runs of slots in a row that have a proposal, at least 1 [-].
 
@@ -311,15 +261,10 @@ def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numer
         why += " cannot share it"
     if model is None:
         return
-    is_tree = np.asarray(verify_tokens != gamma + 1)
-    if is_tree.any():
-        bad = np.broadcast_to(verify_tokens, is_tree.shape)[is_tree].item(0)
-        bad = int(bad) if bad == int(bad) else bad
-        expected = f"draft_length + 1 (a chain): {why.format(model.name)}"
-        raise InputError("verify_tokens", bad, expected)
+    why = why.format(model.name)
+    refuse_tokens(verify_tokens, verify_tokens != gamma + 1, f"draft_length + 1 (a chain): {why}")
     if deployment.tree_width > 1:
-        expected = f"1 (a chain): {why.format(model.name)}"
-        raise InputError("tree_width", deployment.tree_width, expected)
+        raise InputError("tree_width", deployment.tree_width, f"1 (a chain): {why}")
 
 
 def target_pass(

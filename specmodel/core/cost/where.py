@@ -97,22 +97,16 @@ def where_of(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Where:
 
     The GPU may be counted, as in ``8xh200``; changes may set arguments too.
     """
-    types = tuple(map(type, arguments.values()))
-    if {str, int, float, bool, type(None)}.issuperset(types):
-        kept = _kept(tuple(arguments.items()), types, manner)
-        if kept:
-            return kept
-    return _where(arguments, manner)
+    is_plain = {str, int, float, bool, type(None)}.issuperset(map(type, arguments.values()))
+    return (is_plain and _kept(manner, **arguments)) or _where(arguments, manner)
 
 
-@lru_cache(maxsize=1024)
-def _kept(
-    arguments: tuple[tuple[str, Any], ...], _types: tuple[type, ...], manner: Manner
-) -> Where | None:
-    """Return what runs where, None if a file says what; types tell 1 from 1.0 and True."""
-    if any(isinstance(value, str) and is_path(value) for _, value in arguments):
+@lru_cache(maxsize=1024, typed=True)
+def _kept(manner: Manner, **arguments: Any) -> Where | None:
+    """Return the deployment by name, or None if an argument is a path, as files may change."""
+    if any(isinstance(value, str) and is_path(value) for value in arguments.values()):
         return None
-    return _where(dict(arguments), manner)
+    return _where(arguments, manner)
 
 
 def _where(arguments: Mapping[str, Any], manner: Manner) -> Where:

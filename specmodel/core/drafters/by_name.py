@@ -9,7 +9,6 @@ from specmodel.core.base.errors import InputError, nearest
 from specmodel.core.base.naming import found_path, is_local, known_name
 from specmodel.core.base.ranges import whole_of
 from specmodel.core.base.records import build, is_path
-from specmodel.core.drafters.heads import one_head
 from specmodel.core.drafters.kinds.blocks import dspark_drafter
 from specmodel.core.drafters.kinds.models import model_drafter, pard_drafter
 from specmodel.core.drafters.kinds.mtp import ASSISTANT, assistant_drafter, mtp_drafter
@@ -177,5 +176,5 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
         sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
         fields = gemma.assistant_fields(content, argument, **sizes)
         return assistant_drafter(built(fields), target, f"{argument} text_config")
-    read = (heads.block_head if is_block else heads.eagle_head)(content, argument, target)
-    return one_head(target, read.kind, built(read.fields), read.rule, **read.more)
+    read = heads.block_head if is_block else heads.eagle_head
+    return read(content, argument, target, built)

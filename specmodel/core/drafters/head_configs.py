@@ -8,13 +8,14 @@ something else, are refused.
 """
 
 import itertools
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from specmodel.core.drafters.heads import one_head
 from specmodel.core.drafters.kinds.blocks import DFLASH, DSPARK
 from specmodel.core.drafters.kinds.eagle import EAGLE, EAGLE3, P_EAGLE
 from specmodel.core.drafters.passes import (
-    Rule,
+    Drafter,
     features_first,
     masks_after_anchor,
     masks_after_verified,
@@ -44,20 +45,13 @@ _MASK_KEYS = ("pard_token", "ptd_token_id", "mask_token_id")
 _DEFAULT_TAPS = 3
 
 
-class ReadHead(NamedTuple):
-    """A head that a configuration describes: its kind, its fields, and how it drafts.
-
-    `fields` are those of its `Architecture`, `rule` says its passes, and `more` is what else its
-    `Drafter` says.
-    """
-
-    kind: str
-    fields: Fields
-    rule: Rule
-    more: Fields
+Built = Callable[[Fields], Architecture]
+"""Makes the `Architecture` of a head from its fields."""
 
 
-def eagle_head(config: Mapping[str, Any], argument: str, target: Architecture) -> ReadHead:
+def eagle_head(
+    config: Mapping[str, Any], argument: str, target: Architecture, built: Built
+) -> Drafter:
     """Return the head of EAGLE or EAGLE-3 that a configuration describes, trained for a target.
 
     Queries, keys and values of the first layer, or their latents, read the embedding beside what
@@ -90,7 +84,8 @@ def eagle_head(config: Mapping[str, Any], argument: str, target: Architecture) -
         if told == "peagle" or (told is None and is_masked):
             name, rule, more = P_EAGLE, masks_after_verified, {"is_chain": True}
     groups = ["draft heads", *["heads with latents"] * is_latent]
-    return ReadHead(name, _fields(reader, target, layers, inputs, groups), rule, more)
+    head = built(_fields(reader, target, layers, inputs, groups))
+    return one_head(target, name, head, rule, **more)
 
 
 def _fields(
@@ -180,7 +175,9 @@ def dspark_of_v4(config: Mapping[str, Any], argument: str) -> dict[str, int] | N
     }
 
 
-def block_head(config: Mapping[str, Any], argument: str, target: Architecture) -> ReadHead:
+def block_head(
+    config: Mapping[str, Any], argument: str, target: Architecture, built: Built
+) -> Drafter:
     """Return the head that a configuration describes, trained for a target.
 
     Of a target with several residual streams, it may read them all.
@@ -209,7 +206,7 @@ def block_head(config: Mapping[str, Any], argument: str, target: Architecture) -
     groups = ["draft heads", "heads that draft a block"]
     fields = _fields(reader, target, layers, inputs, groups) | {"markov": markov}
     rule, more = _BLOCK_RULES[from_anchor], {"is_chain": True, "block_size": size}
-    return ReadHead(DSPARK if markov else DFLASH, fields, rule, more)
+    return one_head(target, DSPARK if markov else DFLASH, built(fields), rule, **more)
 
 
 def _flat(config: Mapping[str, Any], argument: str) -> Reader:

@@ -19,7 +19,7 @@ from specmodel.core.algebra.acceptance import (
 )
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.units import FloatArray, Numeric
-from specmodel.core.drafters.names import named_drafters
+from specmodel.core.drafters.names import NamedDrafter, named_drafters
 from specmodel.core.drafters.published import is_named, rows_of
 from specmodel.core.drafters.tasks import MIXTURE, TASKS, shares_of, task_shifts
 from specmodel.core.models.architecture import list_architectures
@@ -84,7 +84,7 @@ class PublishedHead(Struct, frozen=True, dict=True):
         Its source tells what was measured and what is derived.
         """
         tokens = self.tokens_on(task, self.longest)
-        of_lengths = acceptance_of_blocks if self._is_block else acceptance_from_lengths
+        of_lengths = acceptance_of_blocks if self._kind.is_block else acceptance_from_lengths
         rates = of_lengths(tokens)
         on = "in mixed use" if task == MIXTURE else f"on {task}"
         return Acceptance(
@@ -107,13 +107,9 @@ class PublishedHead(Struct, frozen=True, dict=True):
         Between tasks for a mixture, else between data sets of the kind.
         """
         if task not in TASKS:
-            return named_drafters()[self.drafter].task_spread
+            return self._kind.task_spread
         shift = task_shifts()[task]
         return shift.spread if task in self.tasks else shift.derived_spread
-
-    def is_of(self, target: str) -> bool:
-        """Tell whether a model's name contains the name of this head's target."""
-        return is_named(target, self.target)
 
     def unlike(self, named: str) -> str:
         """Clause that this is not the head which a path or id names, "" if it is or "" is named.
@@ -122,7 +118,11 @@ class PublishedHead(Struct, frozen=True, dict=True):
         """
         own = named.rstrip("/").rpartition("/")[2].lower()
         model = checkpoint(re.sub("[-_.](nextn|mtp).*", "", own), list_architectures())
-        is_own = not self.ids and self.drafter == "mtp" and (not model or self.is_of(model[0]))
+        is_own = (
+            not self.ids
+            and self.drafter == "mtp"
+            and (not model or is_named(model[0], self.target))
+        )
         if not own or is_own or own in (each.rpartition("/")[2].lower() for each in self.ids):
             return ""
         if not self.ids and self.drafter != "mtp":
@@ -130,19 +130,15 @@ class PublishedHead(Struct, frozen=True, dict=True):
         return f"; of another head: {', '.join(self.ids) or f'the module of {self.target}'}"
 
     @property
-    def _is_block(self) -> bool:
-        return named_drafters()[self.drafter].is_block
-
-    @property
-    def _is_trained(self) -> bool:
-        return named_drafters()[self.drafter].made_by is not None
+    def _kind(self) -> NamedDrafter:
+        return named_drafters()[self.drafter]
 
     def _shares_of(self, task: str) -> dict[str, float]:
         """Return shares by kind; all of what was measured as one, unless its parts are known."""
         shares = shares_of(task)
         if task != MIXTURE or {*shares} <= {*self.tasks}:
             return shares
-        if MIXTURE in self.tasks or not self._is_trained:
+        if MIXTURE in self.tasks or not self._kind.function:
             return {MIXTURE if MIXTURE in self.tasks else self.base: 1.0}
         return shares
 
@@ -153,8 +149,11 @@ class PublishedHead(Struct, frozen=True, dict=True):
         shifted: to meet what was measured, or by what heads differ.
         """
         own = self.tasks.get(task)
+        if own is None and not self._kind.function:  # look-ups do not show how tasks differ
+            expected = f"{' or '.join(self.tasks)}: {self.name} is published for no other task"
+            raise InputError("task", task, expected)
         if own is None:
-            return self.derived(self._shift_of(task), longest)
+            return self.derived(task_shifts()[task].shift, longest)
         if len(own.lengths) >= len(self.tasks[self.base].lengths):
             return self._tokens(self._rates(own, longest))
         curves = self._shifted(_SHIFTS[:, np.newaxis], max(own.lengths))
@@ -170,13 +169,6 @@ class PublishedHead(Struct, frozen=True, dict=True):
         base = self.tasks[self.base]
         return self._shifted(shift - task_shifts()[self.base].of(base.data_sets), longest)
 
-    def _shift_of(self, task: str) -> float:
-        """Return the shift of a kind of task; refuse it where heads do not tell it [-]."""
-        if not self._is_trained:
-            expected = f"{' or '.join(self.tasks)}: {self.name} is published for no other task"
-            raise InputError("task", task, expected)
-        return task_shifts()[task].shift
-
     def _shifted(self, by: Numeric, longest: int) -> FloatArray:
         """Return the tokens per step of the base, the logits of its rates shifted [token]."""
         rates = self._rates(self.tasks[self.base], longest)
@@ -186,7 +178,7 @@ class PublishedHead(Struct, frozen=True, dict=True):
 
     def _tokens(self, rates: FloatArray) -> FloatArray:
         """Return tokens per step at lengths 1, 2, … by the rates on the last axis [token]."""
-        if self._is_block:
+        if self._kind.is_block:
             lengths = np.arange(1, rates.shape[-1] + 1)
             return np.asarray(speculation.expected_tokens_per_step(rates, lengths))
         return np.asarray(1 + np.cumsum(np.cumprod(rates, axis=-1), axis=-1))
@@ -197,7 +189,7 @@ class PublishedHead(Struct, frozen=True, dict=True):
         Extended by the last one.
         """
         known, tokens = np.array(measured.lengths, dtype=float), measured.tokens_per_step
-        if self._is_block:
+        if self._kind.is_block:
             solved = speculation.solve_acceptance_rate(np.array(tokens), known)
             return np.interp(np.arange(1, longest + 1), known, solved)
         rates = acceptance_from_lengths(tokens, measured.lengths)

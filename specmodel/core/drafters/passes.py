@@ -226,6 +226,13 @@ def _width(gamma: FloatArray, drafted: FloatArray) -> FloatArray:
     return np.ones(()) if is_chain else np.maximum(drafted / depth, 1.0)
 
 
+def refuse_tokens(verify_tokens: Numeric, is_bad: np.ndarray | bool, expected: str) -> None:
+    """Raise an InputError with the first of the `verify_tokens` where `is_bad` is true, if any."""
+    if np.any(is_bad):
+        bad = np.broadcast_to(verify_tokens, np.shape(is_bad))[is_bad].item(0)
+        raise InputError("verify_tokens", int(bad) if bad == int(bad) else bad, expected)
+
+
 class Drafter(Struct, frozen=True, kw_only=True, dict=True):
     """A way to draft tokens: its passes on the GPU, or its look-up on the host.
 
@@ -344,12 +351,9 @@ class Drafter(Struct, frozen=True, kw_only=True, dict=True):
             if "draft_block" in dict(self.assumed):
                 expected += "; to change it, name it after a colon, such as dspark:16"
             raise InputError("draft_length", value, expected)
-        is_tree = np.asarray(verify_tokens != draft_length + 1)
-        if self.is_chain and is_tree.any():
-            bad = np.broadcast_to(verify_tokens, is_tree.shape)[is_tree].item(0)
-            value = int(bad) if bad == int(bad) else bad
+        if self.is_chain:
             expected = f"draft_length + 1 (a chain), as the {self.name} drafts no trees"
-            raise InputError("verify_tokens", value, expected)
+            refuse_tokens(verify_tokens, verify_tokens != draft_length + 1, expected)
 
     def check_target(self, target: Architecture) -> None:
         """Check that the target has the sizes that the head needs."""

@@ -27,10 +27,8 @@ from specmodel.core.drafters.by_name import drafter_kind
 from specmodel.core.drafters.names import named_drafters
 from specmodel.core.drafters.published import PRESET
 from specmodel.core.drafters.tasks import MIXTURE, task_text
-from specmodel.core.drafters.typical import typical_heads
+from specmodel.core.drafters.typical import NAMES as TYPICAL_NAMES, typical_heads
 
-TYPICAL = {"typical-low": 0, "typical": 1, "typical-high": 2}
-"""Names of acceptance that take what published heads of a kind reach."""
 ACCEPTANCE = ("acceptance", *FORMS)
 """Arguments that give an acceptance, of which one is taken."""
 OF_ACCEPTANCE = (*ACCEPTANCE, "task", "measured_draft_length", "acceptance_spread")
@@ -114,7 +112,7 @@ def _of_form(deployment: Deployment, where: Where, accepted: Accepted) -> Accept
     if isinstance(value, Acceptance):
         return value
     if form == "acceptance" and isinstance(value, str):
-        if value in TYPICAL:
+        if value in TYPICAL_NAMES:
             return _typical(deployment, value, accepted.tasks)
         if measured is not None:
             expected = "none, as published acceptance has its own draft lengths"
@@ -179,7 +177,7 @@ def _typical(deployment: Deployment, name: str, task: str) -> Acceptance:
     if found is None:
         expected = f"your own rate, as too few targets have published acceptance with {kind}"
         raise InputError("acceptance", name, expected)
-    place = TYPICAL[name]
+    place = TYPICAL_NAMES.index(name)
     source = f"{found.levels[place]} of {found.drafter} heads of {found.num_targets} targets"
     return replace(found.acceptance[place], source=f"{source}, as published by November 2026")
 

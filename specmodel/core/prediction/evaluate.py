@@ -24,6 +24,7 @@ from specmodel.core.cost.passes import PassTime
 from specmodel.core.cost.prefill import Prompt, added_time, carried_prefill, prompt_read, waiting
 from specmodel.core.cost.replays import replay_time
 from specmodel.core.cost.steps import StepTimes
+from specmodel.core.drafters.passes import refuse_tokens
 from specmodel.core.layers.work import CAUSES
 from specmodel.core.prediction.best import MORE, Best, Held
 from specmodel.core.prediction.turns import AtOnce, all_at_once, times_of
@@ -396,8 +397,7 @@ def _tokens_with_trees(
         raise InputError("tree_width", tree_width, expected)
     if acceptance.form != "tokens_per_step":
         expected = f"draft_length + 1 with {acceptance.form}; for trees, give tokens_per_step"
-        bad = np.broadcast_to(points["verify_tokens"], chains.shape)[~chains].item(0)
-        raise InputError("verify_tokens", int(bad), expected)
+        refuse_tokens(points["verify_tokens"], ~chains, expected)
     tokens = check("tokens_per_step", acceptance.tokens_per_step, minimum=1)
     is_beyond = ~chains & (tokens > gamma + 1)
     if is_beyond.any():

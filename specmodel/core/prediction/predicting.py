@@ -16,7 +16,7 @@ from specmodel.core.base.errors import InputError
 from specmodel.core.base.units import FloatArray, Numeric, check
 from specmodel.core.cost.arguments import AskedArguments, DeployedPoints
 from specmodel.core.cost.deployment import Deployment
-from specmodel.core.drafters.passes import Drafter
+from specmodel.core.drafters.passes import Drafter, refuse_tokens
 from specmodel.core.machines.hardware import HardwareProfile
 from specmodel.core.models.architecture import Architecture
 from specmodel.core.prediction.by_batch import ByBatch
@@ -368,8 +368,5 @@ def _checked_tokens(verify_tokens: Numeric, gamma: FloatArray) -> FloatArray:
     tokens = check(
         "verify_tokens", verify_tokens, minimum=1, maximum=MAX_TOKENS_PER_SEQUENCE, whole=True
     )
-    is_idle = (gamma == 0) & (tokens != 1)
-    if is_idle.any():
-        bad = np.broadcast_to(tokens, is_idle.shape)[is_idle].item(0)
-        raise InputError("verify_tokens", int(bad), "1 where draft_length is 0")
+    refuse_tokens(tokens, (gamma == 0) & (tokens != 1), "1 where draft_length is 0")
     return tokens
