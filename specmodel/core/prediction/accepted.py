@@ -58,8 +58,14 @@ class Accepted(Struct, frozen=True, kw_only=True, eq=False):
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Accepted:
-        """Return the acceptance that arguments by name give; refuse several forms."""
-        return cls(form=given_form(given), **{name: given.get(name) for name in _OTHERS})
+        """Return the acceptance that arguments by name give; raise an InputError for two forms."""
+        form = {name: given[name] for name in ACCEPTANCE if given.get(name) is not None}
+        if len(form) > 1:
+            first, name = (*form,)[:2]
+            raise InputError(
+                name, form[name], f"only one form of acceptance: `{first}` is given too"
+            )
+        return cls(form=form, **{name: given.get(name) for name in _OTHERS})
 
     def taken(self, deployment: Deployment, where: Where) -> Acceptance | None:
         """Return the acceptance given in one form, else what is published of target and drafter.
@@ -93,16 +99,6 @@ class Accepted(Struct, frozen=True, kw_only=True, eq=False):
     def tasks(self) -> str:
         """The kind of task, or shares of several, as typed; a mixture where none was given."""
         return task_text(MIXTURE if self.task is None else self.task)
-
-
-def given_form(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the one form of acceptance that was given, by its name; nothing if none was."""
-    typed = {name: given[name] for name in ACCEPTANCE if given.get(name) is not None}
-    if len(typed) > 1:
-        first, name = (*typed,)[:2]
-        expected = f"only one form of acceptance: `{first}` is given too"
-        raise InputError(name, typed[name], expected)
-    return typed
 
 
 def _of_form(deployment: Deployment, where: Where, accepted: Accepted) -> Acceptance:

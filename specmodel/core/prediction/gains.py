@@ -21,7 +21,7 @@ from specmodel.core.prediction.outcome import Prediction
 _COORDINATES = ("batch_size", "draft_length", "context_length")
 
 
-class Gain(Struct, frozen=True, kw_only=True):
+class Gain(Struct, frozen=True):
     """Ends of the 80 % interval of a speedup, and the chance that it is above 1 [-]."""
 
     low: float
@@ -48,9 +48,8 @@ def gains_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]]) -> list[
     """
     if not prediction.states_errors or not rows:
         return [None] * len(rows)
-    found = _interval_at(prediction, rows, "speedup")
-    ends = zip(*(np.ravel(part).tolist() for part in asdict(found).values()), strict=True)
-    return [Gain(low=low, high=high, chance=chance) for low, high, chance in ends]
+    parts = asdict(_interval_at(prediction, rows, "speedup")).values()
+    return [Gain(*ends) for ends in zip(*(np.ravel(part).tolist() for part in parts), strict=True)]
 
 
 def sources_at(prediction: Prediction, row: Mapping[str, Any]) -> dict[str, float]:
