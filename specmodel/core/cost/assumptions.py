@@ -31,8 +31,9 @@ def assumptions(
     Values are the defaults taken, or notes on them; `given` and `defaults` are by name.
     """
     target, assumed = deployment.target, _defaults_taken(deployment, given, defaults)
-    models = (target, *deployment.drafter.architectures)
-    ignored = dict.fromkeys(key for model in models for key in model.ignored_config_keys or ())
+    ignored = dict.fromkeys(
+        key for model in deployment.models for key in model.ignored_config_keys or ()
+    )
     assumed |= {"ignored_config_key": ", ".join(ignored)} if ignored else {}
     named = named_version(given.get("engine"))
     if named and (read := nearest_read(*named)):

@@ -151,13 +151,9 @@ def deployed_as_named(where: Where) -> Deployment:
     target = with_usual_activations(target, hardware, stack, dtypes)
     target = with_usual_cache(target, hardware, stack, {**what_ifs["target"], **dtypes})
     drafter = _drafter(given, target).run_by(engine.draft_model_first)
+    if given.get("host_expert_layers") == "all":
+        given = {**given, "host_expert_layers": target.expert_layers}
     settings = {name: _SETTINGS[name](name, given) for name in _SETTINGS.keys() & given.keys()}
-    if "host_expert_layers" in given:
-        is_all = given["host_expert_layers"] == "all"
-        of_experts = (
-            target.expert_layers if is_all else _degree("host_expert_layers", given, least=0)
-        )
-        settings["host_expert_layers"] = of_experts
     settings |= {} if "routing_correlation" in given else assumed_routing(target)
     return Deployment(
         target=target,
@@ -232,6 +228,7 @@ _SETTINGS: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
     **dict.fromkeys(("routing_correlation", "memory_utilization", "temperature"), _single),
     **dict.fromkeys(DEGREES, _degree),
     "tree_width": partial(_degree, most=MAX_TOKENS_PER_SEQUENCE),
+    "host_expert_layers": partial(_degree, least=0),
     "state_rollback": partial(_one_of, known=ROLLBACKS),
 }
 """How settings of a deployment are read."""

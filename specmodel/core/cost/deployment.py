@@ -119,7 +119,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def wider_dtypes(self) -> dict[str, str]:
         """Dtypes without a peak on the GPU, and the wider ones they are computed in."""
         wider = {}
-        for model in self._models:
+        for model in self.models:
             for group, stored, dtype in model.arithmetic_dtypes:
                 try:
                     computed = self.hardware.compute_dtype(dtype)
@@ -238,7 +238,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def recurrent_model(self) -> Architecture | None:
         """The first of target and draft models with recurrent layers, if any."""
-        return next((m for m in self._models if any(mix.is_recurrent for mix in m.mixers)), None)
+        return next((m for m in self.models if any(mix.is_recurrent for mix in m.mixers)), None)
 
     @cached_property
     def keeps_pages(self) -> bool:
@@ -251,7 +251,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def compressed_model(self) -> Architecture | None:
         """The first of target and draft models whose cache entries are made of several tokens."""
-        return next((m for m in self._models if any(mix.pools_tokens for mix in m.mixers)), None)
+        return next((m for m in self.models if any(mix.pools_tokens for mix in m.mixers)), None)
 
     @cached_property
     def layout(self) -> Layout:
@@ -311,7 +311,8 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return self.layout.replicas, float(np.mean(self.engine_seconds.eager_kernel_time))
 
     @property
-    def _models(self) -> tuple[Architecture, ...]:
+    def models(self) -> tuple[Architecture, ...]:
+        """Models that run on the GPUs: the target, and those of its drafter."""
         return self.target, *self.drafter.architectures
 
     def _check_drafter(self) -> None:

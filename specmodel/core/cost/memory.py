@@ -24,8 +24,6 @@ LOGGED_TOKENS = 8192
 
 
 _ALIGNED, _MUCH_MORE, _ENDLESS = 16, 1.5, 1e15
-Mixed = tuple[TokenMixer, Stream, int, int]
-"""A mixer, what its layers share, the GPUs that cut it, and its layers [-]."""
 
 
 class Pages(Struct, frozen=True):
@@ -65,14 +63,16 @@ class Pages(Struct, frozen=True):
         return np.asarray(blocks * self.layers * page)
 
 
-def pages_of(mixers: Sequence[Mixed]) -> Pages:
-    """Return the pages of the mixers of a target and of its drafter, if that is loaded."""
-    counts: dict[TokenMixer, int] = {}
-    for mixer, _, _, layers in mixers:
-        counts[mixer] = counts.get(mixer, 0) + layers
+def pages_of(models: Sequence[tuple[Architecture, Layout]]) -> Pages:
+    """Return the pages of the models that are loaded, each in its layout."""
+    counts, own = dict[TokenMixer, int](), dict[TokenMixer, tuple[Stream, int]]()
+    for model, layout in models:
+        for mixer, layers in model.mixers.items():
+            shared = model.stream, layout.tensor_parallel
+            if mixer.sequence_bytes(1, *shared):
+                counts[mixer], own[mixer] = counts.get(mixer, 0) + layers, shared
     fewest, most = min(counts.values()), max(counts.values())
     group = most if most < _MUCH_MORE * fewest else fewest
-    own = {mixer: (stream, n) for mixer, stream, n, _ in mixers}
     groups = {mixer: -(-layers // group) for mixer, layers in counts.items()}
     attending = [m for m in counts if not m.is_recurrent]
     each, most_kept = (
@@ -148,14 +148,7 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
         if key not in d.programs:
             drafting = d.drafter.architectures if self.has_drafter else ()
             models = [(d.target, d.layout), *((model, d.draft_layout) for model in drafting)]
-            mixers = [
-                (mixer, model.stream, layout.tensor_parallel, layers)
-                for model, layout in models
-                for mixer, layers in model.mixers.items()
-            ]
-            d.programs[key] = pages_of(
-                [own for own in mixers if own[0].sequence_bytes(1, *own[1:3])]
-            )
+            d.programs[key] = pages_of(models)
         pages: Pages = d.programs[key]
         return pages
 

@@ -172,10 +172,12 @@ def _shapes(carried: Carried, kernel_time: Value) -> tuple[tuple[int, ...], tupl
     """Return the shape of a pass's points and draws, without contexts and with them."""
     routing, groups = carried.routing, carried.everything.groups
     numbers = [kernel_time, routing.correlation, 0.0 if routing.spread is None else routing.spread]
+    contexts = []
     for group in groups:
         numbers += [group.batch_size, group.tokens_per_sequence, group.speculating_share]
+        contexts.append(np.shape(group.context_length))
     free = np.broadcast_shapes(*map(np.shape, numbers))
-    return free, np.broadcast_shapes(free, *(np.shape(group.context_length) for group in groups))
+    return free, np.broadcast_shapes(free, *contexts)
 
 
 class PassProgram(Struct, frozen=True, eq=False):

@@ -318,12 +318,11 @@ class EngineProfile(Record, frozen=True, kw_only=True):
         engine = self.with_changes("engine", {"host_speed": speed})
         if engine.fit is None or "host_speed" not in engine.fit.varied:
             return engine
-        kept = [i for i, name in enumerate(engine.fit.varied) if name != "host_speed"]
-        known = {
-            "fit.varied": [engine.fit.varied[i] for i in kept],
-            "fit.covariance": [[engine.fit.covariance[i][j] for j in kept] for i in kept],
-        }
-        return engine.with_changes("engine", known)
+        varied, covariance = [*engine.fit.varied], np.array(engine.fit.covariance)
+        place = varied.index("host_speed")
+        varied.remove("host_speed")
+        rest = np.delete(np.delete(covariance, place, axis=0), place, axis=1).tolist()
+        return engine.with_changes("engine", {"fit.varied": varied, "fit.covariance": rest})
 
     def told_to(self, switches: Mapping[str, bool]) -> "EngineProfile":
         """Return the engine with features switched on or off, by the names in `naming.SWITCHES`.

@@ -205,7 +205,7 @@ def _drawn_steps(
 def fits_of_models(deployment: Deployment) -> dict[str, KernelFit]:
     """Return the fits that target and drafter take, the target's first, by kind of errors."""
     found: dict[str, KernelFit] = {}
-    for model in (deployment.target, *deployment.drafter.architectures):
+    for model in deployment.models:
         found = fits_taken(deployment, model) | found
     return found
 
