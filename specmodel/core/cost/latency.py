@@ -25,14 +25,14 @@ from specmodel.core.models.architecture import Architecture
 
 
 class KnownPasses(NamedTuple):
-    """Passes of a step that were timed before: a decode step, and those of the drafter."""
+    """Passes that were timed before: a decode step, and passes of the drafter."""
 
     plain_pass: PassTime
     draft_passes: tuple[DraftTime, ...] = ()
 
 
 class KernelErrors(Struct, frozen=True, eq=False):
-    """Factors on kernels by kind and on `MESSAGES`, and one of the deployment on all of it [-]."""
+    """Factors on kernels by kind and on `MESSAGES`, and one factor on the whole deployment [-]."""
 
     forward: Mapping[str, FloatArray]
     verify: Mapping[str, FloatArray]
@@ -53,9 +53,9 @@ def step_times(
 ) -> StepTimes:
     """Return the times of a draft-and-verify step, which `step_of` computes from its passes.
 
-    The host looks up drafts one sequence after another, on each replica its own. If a share r of
-    the sequences has a proposal, at least one has one with chance ``1 - (1 - r)^B``. The others
-    then have one token in the same pass.
+    On each replica, the host looks up drafts for one sequence after another. If each sequence has a
+    proposal with chance r, at least one of B has a proposal with chance ``1 - (1 - r)^B``. The
+    others then have one token in the same pass.
 
     Parameters
     ----------
@@ -125,8 +125,9 @@ def split_by_length(
 ) -> PassTime:
     """Return the passes over a batch in which some sequences have a draft.
 
-    Unless all of them have one, which `whole` takes at once, all carry a token in a pass as long as
-    `plain`, and each run of sequences with a draft carries the rest of it in a pass of its own.
+    If all sequences have a draft, one pass (`whole`) verifies them. Otherwise, a pass as long as
+    `plain` verifies one token of each sequence. A further pass for each run of neighbouring
+    sequences with a draft verifies the rest.
     """
     B, rate = verified.batch_size, deployment.drafter.proposal_rate
     tokens, chance = verified.tokens_per_sequence, np.maximum(verified.speculating_chance, 1e-300)
@@ -147,9 +148,9 @@ def split_by_length(
 
 
 def runs_of_proposing(slots: FloatArray, share: float) -> FloatArray:
-    """Return the mean number of runs of slots in a row that have a proposal, at least 1 [-].
+    """Return the mean number of runs of neighbouring slots with a proposal, at least 1 [-].
 
-    Each of the `slots` has one with chance `share`, whatever the others have [-].
+    Each of the `slots` has a proposal with chance `share`, independently of the others [-].
     """
     return np.maximum(share + (slots - 1) * share * (1 - share), 1.0)
 
@@ -184,8 +185,8 @@ def launched(
 ) -> PassTime:
     """Return a pass with the host's time for launches outside the engine's CUDA graphs.
 
-    Layers of a model `in_pieces` run from piecewise graphs, without attention, as far as graphs go.
-    All-reduces of prompts show no further launches, which their work hides.
+    Layers of a model `in_pieces` run from piecewise graphs, without attention, up to the largest
+    graph. Launches of all-reduces of prompts add no time, as the work of prompts hides them.
     """
     limit = deployment.graph_limit
     if limit is None:
@@ -208,10 +209,10 @@ def launched(
 def decode_pass(
     deployment: Deployment, sequences: SequenceGroup, tokens: FloatArray, only: Only = "all"
 ) -> PassTime:
-    """Return a decode step or a verify pass of so many tokens, with the host's launches.
+    """Return a decode step or a verify pass over `tokens` tokens, with the host's launches.
 
-    It is padded to the next graph where their sizes were given. Padding has no context: what does
-    not depend on contexts takes as long as that of the graph.
+    If sizes of graphs were given, the pass is padded to the next size. Padding has no context, so
+    only components that do not depend on contexts take the time of the padded size.
     """
     B, limit = sequences.batch_size, deployment.graph_limit
     time = target_pass(deployment, sequences, only)
@@ -239,7 +240,7 @@ def sequences_of(
 def drafting_pass(
     deployment: Deployment, passes: DraftPasses, plain: SequenceGroup, only: Only = "all"
 ) -> PassTime:
-    """Return the time of one of some draft passes, over the sequences of a decode step."""
+    """Return the time of one draft pass over the sequences of a decode step."""
     sequences = replace(
         plain,
         tokens_per_sequence=passes.tokens_per_sequence,
@@ -270,14 +271,15 @@ def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numer
 def target_pass(
     deployment: Deployment, sequences: SequenceGroup | Sequence[SequenceGroup], only: Only = "all"
 ) -> PassTime:
-    """Return the time of one target pass, whose `work()` returns its work.
+    """Return the time of one target pass; `PassTime.work` returns its work.
 
     Parameters
     ----------
     deployment, sequences
         What runs where, and the sequences of the pass, in one group or several.
     only
-        "all" components, "contexts" for those that depend on contexts alone, "free" for the others.
+        Components to time: "all", "contexts" for components that depend on contexts, "free" for
+        the others.
     """
     d = deployment
     part: Part = "drawing" if d.temperature > 0 else "layers"

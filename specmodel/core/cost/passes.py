@@ -17,11 +17,11 @@ from specmodel.core.machines.hardware import HardwareProfile, Link, Network
 from specmodel.core.machines.kernels import Kernels
 
 MESSAGES = "messages"
-"""What factors on the time of messages stand under, beside those on kernels by their kind."""
+"""Key of the factor on the time of messages, among the factors on kernels by their kind."""
 
 
 class Links(Struct, frozen=True, eq=False):
-    """What carries messages: links of a GPU, and how fast all-reduces are on them."""
+    """Links of a GPU for messages, and how fast all-reduces run on them."""
 
     link: Link | None
     network: Network | None
@@ -53,8 +53,9 @@ def communication_time(part: Work, links: Links) -> FloatArray:
 class ComponentTime(Struct, frozen=True, eq=False):
     """Times of one component [s]; computing and streaming overlap, the rest adds up.
 
-    In a `TimeStack`, of several components along the first axis. `reading_time` is that of all
-    traffic without latencies, `hidden_time` what a component takes besides, beside another stream.
+    In a `TimeStack`, arrays contain several components along the first axis. `reading_time` is the
+    time of all traffic without latencies. `hidden_time` overlaps with another stream and does not
+    add to the pass.
     """
 
     compute_time: FloatArray
@@ -92,9 +93,9 @@ _OF_KERNELS = (
 
 
 class TimeStack(Struct, frozen=True, eq=False):
-    """Times of a pass's components that vary alike, stacked along the first axis of all arrays.
+    """Times of several components of a pass, stacked along the first axis of all arrays.
 
-    `kinds` are their kinds of kernels, `causes` the causes named when their traffic grows.
+    `kinds` are their kinds of kernels. `causes` are reported as the cause if their traffic grows.
     """
 
     names: tuple[str, ...]
@@ -122,9 +123,9 @@ class TimeStack(Struct, frozen=True, eq=False):
 def side_by_side(
     timed: Sequence[TimeStack], second: Mapping[str, Work], tokens: Value
 ) -> list[TimeStack]:
-    """Return times in which works on a `second` CUDA stream overlap with those of the first.
+    """Return times in which work on a `second` CUDA stream overlaps with work on the first.
 
-    They overlap in full up to `beside_tokens` tokens, partly up to twice as many.
+    The streams overlap in full up to `Work.beside_tokens` tokens, and partly up to twice as many.
     """
     found = list(timed)
     if not second:
@@ -180,7 +181,7 @@ def stacked(values: Sequence[Value]) -> FloatArray:
 
 
 def with_axes(array: FloatArray, axes: int) -> FloatArray:
-    """Return an array of components with so many axes, those missing put after the first."""
+    """Return an array of components with at least `axes` axes; new ones follow the first."""
     missing = max(axes - array.ndim, 0)
     return array.reshape(array.shape[0], *(1,) * missing, *array.shape[1:]) if missing else array
 
@@ -299,7 +300,7 @@ class PassTime(Struct, frozen=True, eq=False, dict=True):
         return self._with_host(self.host_time + shown)
 
     def _with_host(self, host_time: FloatArray | float) -> "PassTime":
-        """Return the pass with another host time [s], in which launches are included."""
+        """Return the pass with another host time, which includes launches [s]."""
         found = replace(self, host_time=host_time, launch_time=0.0)
         vars(found)["gpu_time"] = self.gpu_time  # which stays
         return found
@@ -308,7 +309,7 @@ class PassTime(Struct, frozen=True, eq=False, dict=True):
 def kernels_taken(
     part: Work, kernels: Kernels, hardware: HardwareProfile
 ) -> tuple[KernelParameters, str]:
-    """Return the parameters of the kernels that do a component, and the dtype of its arithmetic."""
+    """Return the parameters of the kernels of a component, and the dtype of its arithmetic."""
     dtypes = part.kind, part.stored_dtype, part.dtype
     taken, arithmetic = kernels.parameters(*dtypes), kernels.arithmetic(*dtypes)
     if taken.vector_rows and part.rows_per_token != 1:

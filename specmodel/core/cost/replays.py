@@ -1,9 +1,9 @@
 """Compute the cost of a rejected draft in engines that do not keep a state for each token.
 
-llama.cpp 0.7.0 keeps such snapshots of recurrent layers for heads alone (``need_n_rs_seq``). For
-draft models and look-ups it copies the states of a slot to the host before a draft. After a refusal
-it copies them back, and the accepted tokens run again in the next pass of the target
-(``server-context.cpp``). That pass makes one token more.
+llama.cpp 0.7.0 keeps snapshots of recurrent states for heads only (``need_n_rs_seq``). For draft
+models and look-ups, it copies the states of a slot to the host before a draft. After a rejection,
+it copies them back. The accepted tokens run again in the next pass of the target, which makes one
+more token (``server-context.cpp``).
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from specmodel.core.machines.llama_cpp import state_copy_bytes_per_s
 
 
 class Refusals(NamedTuple):
-    """Chance that a slot's step has a refusal [-], tokens of its replay, and of a step [token]."""
+    """Chance of a rejection in a step of a slot [-], tokens of its replay and of a step [token]."""
 
     chance: FloatArray
     tokens: FloatArray
@@ -33,9 +33,10 @@ class Refusals(NamedTuple):
     def of(
         cls, drafted: FloatArray, tokens: FloatArray, shorter: FloatArray, rate: float
     ) -> "Refusals":
-        """Return the refusals of drafts of so many tokens, proposed at a rate.
+        """Return the rejections of drafts of `drafted` tokens, proposed at a rate.
 
-        `tokens` are made in a step with a proposal, `shorter` with one of a token fewer [token].
+        A step with a proposal makes `tokens`; one with a draft shorter by one makes `shorter`
+        [token].
         """
         whole = np.where(drafted > 0, np.clip(tokens - shorter, 0.0, 1.0), 1.0)
         refused = np.maximum(1.0 - whole, 1e-12)
@@ -48,8 +49,8 @@ def passes_of_slots(slots: FloatArray, chance: FloatArray) -> tuple[FloatArray, 
 
     .. math:: (1 + q)(1 - s^B), \qquad (1 + q)(1 - (1 - s)^B), \qquad s = \frac{q}{1 + q}
 
-    A slot replays in the pass after a refusal, of chance q, and drafts in all others; slots are
-    independent of each other.
+    A slot replays in the pass after a rejection, which has chance q, and drafts in all other
+    passes. Slots are independent of each other.
     """
     share = chance / (1 + chance)
     return (1 + chance) * (1 - share**slots), (1 + chance) * (1 - (1 - share) ** slots)
