@@ -29,11 +29,11 @@ _OWN_OF_V4 = (
     "enable_confidence_head",
     "confidence_head_with_markov",
 )
-"""Keys of DeepSeek-V4's DSpark head that the configuration of its target lacks."""
+"""Keys of DeepSeek-V4's DSpark head that are not in the configuration of its target."""
 
 
 def list_drafters() -> list[str]:
-    """Return the names that `load_drafter` accepts, in addition to those of architectures.
+    """Return the names that `load_drafter` accepts, in addition to names of architectures.
 
     Examples
     --------
@@ -138,10 +138,10 @@ def _unwrapped(content: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
 
 
 def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
-    """Return the drafter of a ``config.json``, None if it is a model that drafts in turn.
+    """Return the drafter of a ``config.json``, None if it is a model that drafts token by token.
 
-    `path` is the file or its folder. An InputError says if a head is for another target or has a
-    part that is not known.
+    `path` is the file or its folder. Raise an InputError if a head is for another target or has an
+    unknown part.
     """
     from specmodel.core.drafters import head_configs as heads
     from specmodel.core.models.hf import gemma

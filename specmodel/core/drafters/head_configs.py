@@ -1,10 +1,10 @@
 """Readers of the ``config.json`` of draft heads: EAGLE and EAGLE-3, and blocks (DFlash, DSpark).
 
-All are small dense models of the target's width, by their keys those of a Llama or Qwen3 or, with
-latents, of a DeepSeek-V3. Heads are known by the names of their classes, as in the registries of
-vLLM 0.33.0 and SGLang 0.5.23 and in speculators 0.9.0, or by that of a model beside
-``draft_vocab_size``, as EAGLE's authors have it; other classes, for which the same keys may mean
-something else, are refused.
+All heads are small dense models of the target's width. Their keys are keys of a Llama or Qwen3, or
+of a DeepSeek-V3 if they have latents. The name of its class identifies a head, as in the registries
+of vLLM 0.33.0 and SGLang 0.5.23 and in speculators 0.9.0. EAGLE's authors use the name of a model
+and the key ``draft_vocab_size``. Other classes are refused, as the same keys may have another
+meaning there.
 """
 
 import itertools
@@ -54,9 +54,9 @@ def eagle_head(
 ) -> Drafter:
     """Return the head of EAGLE or EAGLE-3 that a configuration describes, trained for a target.
 
-    Queries, keys and values of the first layer, or their latents, read the embedding beside what
-    the target computed; those of further layers the width of the head alone. In a first version of
-    EAGLE, the projection reads the two, and no layer does.
+    Queries, keys and values of the first layer, or their latents, read the embedding and the
+    target's features. Further layers read the width of the head only. In a first version of EAGLE,
+    the projection reads both, and no layer does.
     """
     layer = config.get("transformer_layer_config")
     nested = layer if isinstance(layer, dict) else {}
@@ -91,7 +91,7 @@ def eagle_head(
 def _fields(
     reader: Reader, target: Architecture, layers: list[Fields], inputs: int, groups: list[str]
 ) -> Fields:
-    """Return the fields of the `Architecture` of a head, with the keys that were passed over."""
+    """Return the fields of the `Architecture` of a head, with the keys that were ignored."""
     whole_size = target.vocabulary_size
     dtypes, layers = checkpoint_dtypes(
         reader.config,
@@ -115,7 +115,7 @@ def _fields(
 
 
 def _num_taps(reader: Reader, usual: int) -> int:
-    """Return the target layers whose features a head reads, 0 for the last hidden state [-]."""
+    """Return the number of target layers that a head reads, 0 for the last hidden state [-]."""
     nested = reader.nested("eagle_config")
     places = [nested, reader] if nested else [reader]
     if not all(part.flag("use_aux_hidden_state", True) for part in places):
@@ -141,10 +141,10 @@ _BLOCK_RULES = (masks_after_anchor, masks_from_anchor)
 """Passes by whether the last known token drafts too, and not only the masks after it."""
 
 _OF_V4, _V4_LAYERS = "DSpark of DeepSeek-V4", 3
-"""Another kind, and its layers where no key says them, as vLLM has it [-]."""
+"""A further kind, and its number of layers if no key states it, as in vLLM [-]."""
 
 _DFLASH_BLOCK = 16
-"""Tokens of a block of DFlash where none is given, as SGLang has it [token]."""
+"""Tokens of a block of DFlash if no key states them, as in SGLang [token]."""
 
 _OWN_CONFIGS = ("dflash_config", "dspark_config")
 _OPEN_KEYS = {"open_spec_config_version", "speculative_config", "speculators_metadata", "method"}
@@ -158,7 +158,7 @@ _TAPS = ("target_layer_ids", "aux_hidden_state_layer_ids", "eagle_aux_hidden_sta
 def dspark_of_v4(config: Mapping[str, Any], argument: str) -> dict[str, int] | None:
     """Return the sizes of DeepSeek-V4's DSpark head, None if a configuration is of another class.
 
-    It is that of a whole model of DeepSeek-V4, whose modules are the layers of the head.
+    The configuration describes a whole DeepSeek-V4. Its modules are the layers of the head.
     """
     is_v4 = config.get("model_type") == "deepseek_v4" and head_kind(config) == _DSPARK
     if not is_v4 and head_kind(config) != _OF_V4:
@@ -180,10 +180,10 @@ def block_head(
 ) -> Drafter:
     """Return the head that a configuration describes, trained for a target.
 
-    Of a target with several residual streams, it may read them all.
-    Where no layers of the target are listed, vLLM and SGLang take as many as the head has. Where a
-    DSpark head does not say whether its last known token drafts, it does; one of speculators does
-    not. The projection of features is taken to stay in 16 bits where layers are quantised.
+    A head may read all residual streams of a target that has several. If no layers of the target
+    are listed, vLLM and SGLang use as many as the head has. By default, the last known token of a
+    DSpark head drafts, except in heads of speculators. The projection of features is assumed to
+    stay in 16 bits if layers are quantised.
     """
     reader, kind = _flat(config, argument), head_kind(config)
     plain = "a plain one, as Domino and others are not modelled"
@@ -210,7 +210,7 @@ def block_head(
 
 
 def _flat(config: Mapping[str, Any], argument: str) -> Reader:
-    """Return a reader of a configuration whose nested objects are merged into the top level."""
+    """Return a reader of a configuration with nested objects merged into the top level."""
     whole = {"model_type": "qwen3", **config}
     for key in ("transformer_layer_config", *_OWN_CONFIGS):
         if config.get(key) is not None:

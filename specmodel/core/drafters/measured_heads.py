@@ -26,17 +26,17 @@ from specmodel.core.models.architecture import list_architectures
 from specmodel.core.models.checkpoints import checkpoint
 
 _SHOWN = 0.005
-"""Tokens per step that differ by less are printed alike [token]."""
+"""Smallest difference between tokens per step that shows in print [token]."""
 _UNNAMED = "not named"
 _SHIFTS = np.linspace(-8, 8, 1601)
-"""Shifts among which the one that meets a measurement is sought [-]."""
+"""Shifts of logits, of which the search selects the one that agrees with a measurement [-]."""
 
 
 class Measured(Struct, frozen=True):
     """Tokens per step of a head on one kind of task, at the draft lengths measured [token].
 
-    Harmonic means over data sets, as each has the same share of tokens. `where` names the data
-    sets, with date and source.
+    Values are harmonic means over data sets, as each has the same share of tokens. `where` contains
+    the data sets, the date and the source.
     """
 
     lengths: tuple[int, ...]
@@ -48,10 +48,10 @@ class Measured(Struct, frozen=True):
 class PublishedHead(Struct, frozen=True, dict=True):
     """A draft head with published acceptance.
 
-    `name` is that by which it is taken for another target, `target` the beginning of a target's
-    name, `drafter` a kind in `named_drafters`, `ids` its names on a hub; `tasks` has what was
-    measured by kind of task, "mixture" where data sets of several kinds, or unnamed ones, have one
-    number.
+    `name` is the name for use with another target, and `target` the beginning of the name of its
+    own. `drafter` is a kind in `named_drafters`, and `ids` are names on a hub. `tasks` contains the
+    measurements by kind of task. The kind is "mixture" if one number covers data sets of several
+    kinds, or unnamed data sets.
     """
 
     name: str
@@ -64,7 +64,8 @@ class PublishedHead(Struct, frozen=True, dict=True):
     def base(self) -> str:
         """The kind of task measured at most draft lengths, from which others are derived.
 
-        Of several alike a mixture, else that of most data sets.
+        Among kinds with equally many lengths, a mixture comes first, then the one with most data
+        sets.
         """
 
         def reach(task: str) -> tuple[int, ...]:
@@ -81,7 +82,7 @@ class PublishedHead(Struct, frozen=True, dict=True):
     def acceptance(self, task: str = MIXTURE) -> Acceptance:
         """Return the acceptance on a kind of task, or a mixture, up to the longest draft measured.
 
-        Its source tells what was measured and what is derived.
+        Its source states what was measured and what is derived.
         """
         tokens = self.tokens_on(task, self.longest)
         of_lengths = acceptance_of_blocks if self._kind.is_block else acceptance_from_lengths
@@ -96,7 +97,7 @@ class PublishedHead(Struct, frozen=True, dict=True):
     def tokens_on(self, task: str, longest: int) -> FloatArray:
         """Return tokens per step at lengths 1 to `longest`, extended by the last rate [token].
 
-        Of a mixture the harmonic mean, as its shares are of tokens.
+        For a mixture, this is the harmonic mean, as shares of the mixture are shares of tokens.
         """
         shares = self._shares_of(task).items()
         return np.asarray(1 / sum(share / self._curve(kind, longest) for kind, share in shares))
@@ -104,7 +105,7 @@ class PublishedHead(Struct, frozen=True, dict=True):
     def spread_on(self, task: str) -> float:
         """Return the standard deviation of the acceptance rate on a kind of task, or a mixture [-].
 
-        Between tasks for a mixture, else between data sets of the kind.
+        For a mixture, it is the deviation between tasks, else between data sets of the kind.
         """
         if task not in TASKS:
             return self._kind.task_spread
@@ -112,9 +113,9 @@ class PublishedHead(Struct, frozen=True, dict=True):
         return shift.spread if task in self.tasks else shift.derived_spread
 
     def unlike(self, named: str) -> str:
-        """Clause that this is not the head which a path or id names, "" if it is or "" is named.
+        """Return a clause for the source if a path or id names another head, else "".
 
-        A module that is named after no other model is taken to be that of the target's checkpoint.
+        A module without the name of another model is assumed to be in the target's checkpoint.
         """
         own = named.rstrip("/").rpartition("/")[2].lower()
         model = checkpoint(re.sub("[-_.](nextn|mtp).*", "", own), list_architectures())
@@ -134,7 +135,7 @@ class PublishedHead(Struct, frozen=True, dict=True):
         return named_drafters()[self.drafter]
 
     def _shares_of(self, task: str) -> dict[str, float]:
-        """Return shares by kind; all of what was measured as one, unless its parts are known."""
+        """Return shares by kind; a mixture that was measured as a whole is one kind."""
         shares = shares_of(task)
         if task != MIXTURE or {*shares} <= {*self.tasks}:
             return shares
@@ -145,8 +146,9 @@ class PublishedHead(Struct, frozen=True, dict=True):
     def _curve(self, task: str, longest: int) -> FloatArray:
         """Return tokens per step on one kind of task at lengths 1 to `longest` [token].
 
-        As measured, if at as many lengths as the base; else the base's with the logits of its rates
-        shifted: to meet what was measured, or by what heads differ.
+        If the kind was measured at as many lengths as the base, these are measured values.
+        Otherwise, the logits of the base's rates are shifted: to agree with what was measured, or
+        by the mean difference between the kinds.
         """
         own = self.tasks.get(task)
         if own is None and not self._kind.function:  # look-ups do not show how tasks differ
@@ -177,16 +179,16 @@ class PublishedHead(Struct, frozen=True, dict=True):
         return self._tokens(1 / (1 + np.exp(-logits - by)))
 
     def _tokens(self, rates: FloatArray) -> FloatArray:
-        """Return tokens per step at lengths 1, 2, … by the rates on the last axis [token]."""
+        """Return tokens per step at lengths 1, 2, … from the rates on the last axis [token]."""
         if self._kind.is_block:
             lengths = np.arange(1, rates.shape[-1] + 1)
             return np.asarray(speculation.expected_tokens_per_step(rates, lengths))
         return np.asarray(1 + np.cumsum(np.cumprod(rates, axis=-1), axis=-1))
 
     def _rates(self, measured: Measured, longest: int) -> FloatArray:
-        """Return rates of positions 1 to `longest`, of blocks of each length, as measured [-].
+        """Return the rates of positions 1 to `longest`, or of blocks of each length [-].
 
-        Extended by the last one.
+        Beyond the longest measured length, the last rate is repeated.
         """
         known, tokens = np.array(measured.lengths, dtype=float), measured.tokens_per_step
         if self._kind.is_block:
@@ -196,7 +198,7 @@ class PublishedHead(Struct, frozen=True, dict=True):
         return np.concatenate([rates, np.full(longest, rates[-1])])[:longest]
 
     def _told(self, task: str) -> str:
-        """Say what was measured, and on what, of the kinds of a task."""
+        """Return text on what was measured for the kinds of a task, and on which data sets."""
         taken = self._shares_of(task)
         measured = [kind for kind in taken if kind in self.tasks]
         derived = [kind for kind in taken if kind not in self.tasks]
@@ -204,7 +206,7 @@ class PublishedHead(Struct, frozen=True, dict=True):
         return "; ".join(told) + (f"; derived: {', '.join(derived)}" if derived else "")
 
     def _smoothed(self, task: str) -> str:
-        """Clause on how far smoothing moves the measured tokens per step, "" if it does not."""
+        """Return a clause on how far smoothing moves measured tokens per step, "" if not at all."""
         own = self.tasks.get(task)
         if own is None:
             return ""
@@ -220,7 +222,7 @@ class PublishedHead(Struct, frozen=True, dict=True):
 
 @cache
 def _rows_by_name() -> dict[str, list[dict[str, str]]]:
-    """Return the rows of each head; of several for one target and drafter the usual one's first."""
+    """Return the rows of each head; for each target and drafter, the usual head comes first."""
     by_name = groupby(rows_of("acceptance.csv"), lambda row: row["name"])
     return {name: list(rows) for name, rows in by_name}
 
@@ -237,9 +239,10 @@ def _head(name: str) -> PublishedHead:
 
 
 def _measured(rows: list[dict[str, str]]) -> Measured:
-    """Return what one source measured on a kind of task: at most lengths, then on most data sets.
+    """Return what one source measured on a kind of task.
 
-    Of two alike that with thinking, as most models are served, then the first.
+    It is the source with most draft lengths, then with most data sets, then with thinking, as most
+    models are served, then the first.
     """
     series: dict[tuple[str, str], list[dict[str, str]]] = {}
     for row in rows:
@@ -284,9 +287,9 @@ def published_as(drafter: str) -> str:
 
 
 def published_head_of(target: str, drafter: str, named: str = "") -> PublishedHead | None:
-    """Return the head whose acceptance is published of a target, by name, and kind of drafter.
+    """Return the head with published acceptance for a target, by name, and a kind of drafter.
 
-    Of several the one that a path or id names, else the usual one.
+    Among several heads, it is the one that a path or id names, else the usual one.
 
     >>> published_head_of("Qwen3-30B-A3B", "eagle3").name
     'qwen3-30b-a3b-eagle3'

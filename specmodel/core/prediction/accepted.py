@@ -1,4 +1,4 @@
-"""Choose the acceptance of drafted tokens: the given one, or else the published one."""
+"""Choose the acceptance of drafted tokens: the given one, or the published one."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from specmodel.core.drafters.tasks import MIXTURE, task_text
 from specmodel.core.drafters.typical import NAMES as TYPICAL_NAMES, typical_heads
 
 ACCEPTANCE = ("acceptance", *FORMS)
-"""Arguments that give an acceptance, of which one is taken."""
+"""Arguments that give an acceptance; only one of them may be given."""
 OF_ACCEPTANCE = (*ACCEPTANCE, "task", "measured_draft_length", "acceptance_spread")
-"""Arguments that say what is accepted."""
+"""Arguments that describe acceptance."""
 _OTHERS = (*OF_ACCEPTANCE[len(ACCEPTANCE) :], "draft_length", "max_draft_length")
 
 
@@ -46,7 +46,7 @@ class Accepted(Struct, frozen=True, kw_only=True, eq=False):
     measured_draft_length, acceptance_spread, task
         As in `cost.arguments.AcceptanceArguments`, None where not given.
     draft_length, max_draft_length
-        Lengths that are asked about, None for any [token].
+        Draft lengths of the question, None for any [token].
     """
 
     form: Mapping[str, Any]
@@ -68,9 +68,9 @@ class Accepted(Struct, frozen=True, kw_only=True, eq=False):
         return cls(form=form, **{name: given.get(name) for name in _OTHERS})
 
     def taken(self, deployment: Deployment, where: Where) -> Acceptance | None:
-        """Return the acceptance given in one form, else what is published of target and drafter.
+        """Return the given acceptance, or the published one of target and drafter.
 
-        What is published is taken on the task that was given, else on a mixture. None if unknown.
+        Published acceptance is that on the given task, by default on a mixture. None if unknown.
         """
         if self.task is not None and not self.is_published:
             form = next(iter(self.form))
@@ -85,19 +85,19 @@ class Accepted(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_published(self) -> bool:
-        """Whether it is that of published heads, which depends on the task."""
+        """Whether it is acceptance of published heads, which depends on the task."""
         return not self.form or isinstance(self.form.get("acceptance"), str)
 
     @property
     def ways(self) -> dict[str, list[float]]:
-        """The ways to read rates by position that were given as one list; {} for none [-]."""
+        """The ways to read a list of rates by position; {} if no list was given [-]."""
         rates = self.form.get("acceptance_by_position")
         is_list = rates is not None and np.ndim(rates) < 2
         return readings(rates, self.draft_length) if is_list else {}
 
     @property
     def tasks(self) -> str:
-        """The kind of task, or shares of several, as typed; a mixture where none was given."""
+        """The kind of task, or shares of several, as text; by default a mixture."""
         return task_text(MIXTURE if self.task is None else self.task)
 
 
@@ -131,7 +131,7 @@ def published_or_none(
 ) -> Acceptance | None:
     """Return the acceptance published for this target and drafter on a task, None if there is none.
 
-    It says if the head that a path or id `named` is not the one that was measured.
+    Its source contains a note if a path or id, `named`, is that of another head.
     """
     return measured_acceptance(deployment.target.name, kind_of(deployment), named, task)
 
@@ -148,10 +148,10 @@ def _published(deployment: Deployment, where: Where, accepted: Accepted) -> Acce
 
 
 def _continued(found: Acceptance, where: Where, accepted: Accepted) -> Acceptance:
-    """Return published acceptance for drafts as long as those asked for.
+    """Return published acceptance, extended to the draft lengths of the question.
 
-    Its source notes any change to target or drafter, and whether it is of a model of the target's
-    shape, where the target itself is not known.
+    Its source notes changes to target or drafter. If the target is unknown, the source names the
+    known model of the same shape.
     """
     asked = accepted.draft_length, accepted.max_draft_length
     longest = max((int(np.max(np.asarray(each))) for each in asked if each is not None), default=0)

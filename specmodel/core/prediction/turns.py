@@ -1,4 +1,4 @@
-"""Times of steps, of all requests or of those that run while the others wait for their turn."""
+"""Times of steps of all requests, or of the requests that run while others wait for their turn."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from specmodel.core.layers.batch import SequenceGroup
 
 
 class AtOnce(NamedTuple):
-    """Requests that run at once with a drafter, and without it; the others wait [request]."""
+    """Requests that run at once with a drafter, and without a drafter; others wait [request]."""
 
     drafting: FloatArray
     plain: FloatArray
 
 
 def all_at_once(memory: MemoryUse, points: Mapping[str, FloatArray]) -> AtOnce | None:
-    """Return how many requests run at once, as memory has room for their states; None if all do.
+    """Return the requests that run at once with memory for their states; None if all run.
 
-    Where it has room for none, all are taken to run.
+    If memory has room for no request, all are assumed to run.
     """
     if not memory.deployment.recurrent_model:
         return None
@@ -46,7 +46,7 @@ def times_of(
     known: KnownPasses | None,
     errors: KernelErrors | None,
 ) -> StepTimes | BlockedTimes:
-    """Return times of steps of the requests that run at once, in blocks where there are many."""
+    """Return times of steps of the requests that run at once, in blocks if points are many."""
     of_step = ("batch_size", "draft_length", "verify_tokens", "context_length")
     running: dict[str, Any] = {name: points[name] for name in of_step}
     if at_once:
