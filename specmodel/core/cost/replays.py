@@ -90,15 +90,10 @@ def replay_time(
     for model in d.drafter.architectures:  # which read all that the target does
         read = replace(again, logits_per_sequence=silent)
         replay = replay + draft_pass(d, model, read).total_time
-    copied = (rate + q) * B * _state_bytes(d) / state_copy_bytes_per_s(d.hardware)
+    mixers, stream = d.target.mixers.items(), d.target.stream
+    kept = sum(layers * mixer.sequence_bytes(0.0, stream, 1) for mixer, layers in mixers)
+    copied = (rate + q) * B * kept / state_copy_bytes_per_s(d.hardware)
     step = times.step_time
     more = times.draft_time * (drafting - 1) + times.verify_time * (drafting * ratio - 1)
     whole = step + more + replaying * replay + copied
     return np.where(drafted > 0, whole * found.per_step / (found.per_step + q) - step, 0.0)
-
-
-def _state_bytes(deployment: Deployment) -> float:
-    """Return the recurrent states of a slot in all layers of the target [B]."""
-    target = deployment.target
-    kept = ((m.sequence_bytes(0.0, target.stream, 1), n) for m, n in target.mixers.items())
-    return float(sum(layers * each for each, layers in kept))

@@ -220,17 +220,9 @@ class PublishedHead(Struct, frozen=True, dict=True):
         return f"; smoothed, as gains rise or are losses: {by}"
 
 
-@cache
-def _rows_by_name() -> dict[str, list[dict[str, str]]]:
-    """Return the rows of each head; for each target and drafter, the usual head comes first."""
-    by_name = groupby(rows_of("acceptance.csv"), lambda row: row["name"])
-    return {name: list(rows) for name, rows in by_name}
-
-
-@cache
-def _head(name: str) -> PublishedHead:
-    """Return the head of a name, from its rows."""
-    rows, by_task = _rows_by_name()[name], dict[str, list[dict[str, str]]]()
+def _head(name: str, rows: list[dict[str, str]]) -> PublishedHead:
+    """Return the head of a name from its rows."""
+    by_task: dict[str, list[dict[str, str]]] = {}
     for row in rows:
         by_task.setdefault(row["task"].replace(_UNNAMED, MIXTURE), []).append(row)
     tasks = {task: _measured(some) for task, some in by_task.items()}
@@ -268,13 +260,15 @@ def _reach(table: tuple[list[int], dict[str, dict[int, float]], dict[str, str]])
     return len(lengths), len(by_set), first["thinking"] == "on"
 
 
+@cache
 def acceptance_by_name() -> dict[str, PublishedHead]:
     """Return all published heads by name, the usual one of a target and kind of drafter first.
 
     >>> acceptance_by_name()["qwen3-30b-a3b-eagle3"].longest
     7
     """
-    return {name: _head(name) for name in _rows_by_name()}
+    by_name = groupby(rows_of("acceptance.csv"), lambda row: row["name"])
+    return {name: _head(name, [*rows]) for name, rows in by_name}
 
 
 def published_as(drafter: str) -> str:
@@ -296,10 +290,7 @@ def published_head_of(target: str, drafter: str, named: str = "") -> PublishedHe
     >>> published_head_of("Mixtral-8x7B", "eagle3")
     """
     kind = published_as(drafter)
-    heads = [
-        _head(name)
-        for name, (row, *_) in _rows_by_name().items()
-        if row["drafter"] == kind and is_named(target, row["target"])
-    ]
+    published = (head for head in acceptance_by_name().values() if head.drafter == kind)
+    heads = [head for head in published if is_named(target, head.target)]
     own = [head for head in heads if named and not head.unlike(named)]
     return next(iter(own or heads), None)
