@@ -265,7 +265,7 @@ def _placed(
 ) -> tuple[Deployment, dict[str, Any]]:
     """Return a deployment with room for the points, and the assumptions."""
     deployment, assumed = deployed(where, _held(where, points))
-    if where.manner.lacking and "mtp_block" in dict(deployment.drafter.assumed):
+    if where.manner.lacking and deployment.drafter.is_made_up:
         expected = f"the path of a draft head, as {deployment.target.name} has no MTP module"
         raise InputError(where.manner.lacking, None, expected)
     is_read = "acceptance_by_position" in accepted.form and deployment.has_drafter

@@ -265,8 +265,8 @@ def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatA
     covariance would be 1/q, with standard deviations of 1 and ``q^(-1/2)``. This suggests the form,
     and explains no kernel. For kernels that were not fitted, errors of experts correlate by 0.74,
     0.56, 0.34 and 0.08 at 2, 4, 8 and 16 tokens (median of nine stacks, each engine on each
-    generation of GPUs; the law: 0.71, 0.50, 0.35, 0.25). Errors of GEMMs correlate by 0.52, 0.24, 0.04 and -0.24.
-    Intervals then contain 82, 75, 71 and 69 % of ratios of two passes for experts, and 74, 73, 72
+    generation of GPUs; the law: 0.71, 0.50, 0.35, 0.25). Errors of GEMMs correlate by 0.52, 0.24,
+    0.04 and -0.24. Intervals then contain 82, 75, 71 and 69 % of ratios of two passes for experts, and 74, 73, 72
     and 70 % for GEMMs. At 16 tokens, they are a fifth too narrow for normal errors.
     """
     q = np.asarray(verify_tokens, dtype=float)
