@@ -98,7 +98,7 @@ class Distinct(Struct, frozen=True, eq=False):
 
     points: Points
     shape: tuple[int, ...]
-    places: np.ndarray | None = None  # None where they are all distinct
+    places: np.ndarray | None = None  # None if all points are distinct
 
     def all(self, array: FloatArray) -> FloatArray:
         """Return the values at all points, given those at the distinct points."""
@@ -108,7 +108,7 @@ class Distinct(Struct, frozen=True, eq=False):
         """Return the values at the points of a block, given those at the distinct points."""
         if self.places is None or not np.ndim(array):
             return cuts.cut(array, block)
-        if (array == array.flat[0]).all():  # one number takes less time than many
+        if (array == array.flat[0]).all():  # one number is faster than an array
             return np.asarray(array.flat[0])
         return np.broadcast_to(array, self.shape).take(self.places[block], mode="clip")
 

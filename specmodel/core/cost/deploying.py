@@ -68,7 +68,7 @@ _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(DEGREES, 1),
     "decode_context_parallel": 1,
     "data_parallel": None,  # as many as expert_parallel needs
-    "draft_tensor_parallel": None,  # as many as the target's
+    "draft_tensor_parallel": None,  # as many as the target has
 }
 
 
@@ -130,9 +130,11 @@ def deployed_as_named(where: Where) -> Deployment:
     engine = _told(engine, given)
     if engine.is_of_mean_host and "host_speed" not in given:
         engine = replace(engine, host_speed=engine.host_speed * hardware.host_speed)
-    if hardware.kind == "cpu":  # its host computes itself: no second stream, no graphs
+    if hardware.kind == "cpu":  # the host computes: no second stream, no graphs
         engine = replace(engine, hides_host="none", shared_beside=(), graphs=None)
-    if engine.stack == LLAMA_CPP and "weight_dtype" in dtypes:  # of all matrices of a file
+    if (
+        engine.stack == LLAMA_CPP and "weight_dtype" in dtypes
+    ):  # one dtype for all matrices of a file
         dtypes = dict.fromkeys(_OF_FILE, dtypes["weight_dtype"]) | dtypes
     if "attention_dtype" in dtypes:  # one for all layers
         layers = (replace(group, mixer_dtype=None, output_dtype=None) for group in target.layers)
@@ -173,7 +175,7 @@ def laid_out(
 
     `told` is the note on the reason for the degrees, if they are assumed.
     """
-    if "decode_context_parallel" in where.named:  # of GPUs that are known by now
+    if "decode_context_parallel" in where.named:  # checked once the number of GPUs is known
         shared = _degree("decode_context_parallel", where.named)
         degrees = {**degrees, "decode_context_parallel": shared}
     deployment = replace(deployment, **degrees) if degrees else deployment
@@ -275,7 +277,7 @@ def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:
         if drafter.is_lookup:
             drafter = replace(drafter, proposal_rate=TYPICAL_PROPOSAL_RATE)
     lookup: dict[str, Any] = {n: float(check(n, given[n])) for n in LOOKUP if n in given}
-    is_any = lookup == {"proposal_rate": 1.0}  # each step has a draft, as of all other drafters
+    is_any = lookup == {"proposal_rate": 1.0}  # each step has a draft, as with all other drafters
     if lookup and (drafter == NO_DRAFTER or not (drafter.is_lookup or is_any)):
         name, value = next(iter(lookup.items()))
         raise InputError(name, value, "none, except with the drafter ngram or suffix")

@@ -113,7 +113,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         self._check_links()
         self._check_drafter()
         self._check_host()
-        _ = self.wider_dtypes, self.graph_limit  # which refuse what does not do
+        _ = self.wider_dtypes, self.graph_limit  # both raise an InputError if invalid
 
     @cached_property
     def wider_dtypes(self) -> dict[str, str]:

@@ -327,7 +327,7 @@ def _timed(
         how = (d.states, gpu.compute_capability, taken, part, walk, d.code)
         works = pass_components(model, layout, *how)
         program = PassProgram.of(works, gpu, d.kernels, model.experts)
-        d.programs[key] = model, program  # which keeps the model, and so its id
+        d.programs[key] = model, program  # the reference to the model keeps its id valid
     time: PassTime = d.programs[key][1].time(carried, seconds, only)
     factor = d.engine_seconds.gpu_time_factor
     return time if isinstance(factor, float) and factor == 1 else time.scaled({}, factor)

@@ -55,7 +55,7 @@ def layout_of(deployment: Deployment, num_gpus: int) -> Degrees:
     {'tensor_parallel': 8, 'data_parallel': 2, 'expert_parallel': 16}
     """
     degrees = _degrees(deployment, num_gpus)
-    replace(deployment, **(_ONE_GPU | degrees))  # refuses what does not do
+    replace(deployment, **(_ONE_GPU | degrees))  # raises an InputError if invalid
     return degrees
 
 
@@ -76,7 +76,7 @@ def layouts_of(deployment: Deployment) -> list[Degrees]:
     1 2 1
     1 2 2
     """
-    if deployment.engine.splits_layers:  # which cuts nothing
+    if deployment.engine.splits_layers:  # and no matrices
         return []
     count, found = deployment.layout.num_gpus, []
     groups = (1, count) if deployment.target.is_moe and count > 1 else (1,)

@@ -189,7 +189,7 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
 
     def in_flight_bytes(self, tokens: int) -> FloatArray:
         """Return the bytes of a prompt's `tokens` in windows and compressors during prefill [B]."""
-        each = self._kept[1].terms.get(_TOKENS, 0.0)  # as for tokens that are verified
+        each = self._kept[1].terms.get(_TOKENS, 0.0)  # as for verified tokens
         return np.asarray(each * np.minimum(tokens, self.context_length))
 
     def warnings(

@@ -156,9 +156,9 @@ def _partly_hidden(times: ComponentTime, rows: Sequence[int], share: FloatArray)
     hidden, shown = np.zeros((len(times.busy_time), *shape)), dict[str, FloatArray]()
     for name in _OF_KERNELS:
         values = getattr(times, name)
-        if not isinstance(values, float):  # 0, where no component has any
+        if not isinstance(values, float):  # 0 for all components
             shown[name] = np.empty_like(hidden)
-            shown[name][...] = values  # which takes less than a product of all rows
+            shown[name][...] = values  # faster than a product of all rows
     for i in rows:
         total = times.busy_time[i] + (_row(times.link_time, i) + _row(times.launch_time, i))
         hidden[i] = total * share
@@ -261,13 +261,13 @@ class PassTime(Struct, frozen=True, eq=False, dict=True):
             total = self._by_kind()
         else:
             for stack in self.timed:
-                for time in stack.times.total_time:  # in one order, however many points there are
+                for time in stack.times.total_time:  # in the same order for any number of points
                     total = total + time
         return np.asarray(total * self.common + self.beside)
 
     def _by_kind(self) -> Value:
         """Return the time of all components, each with the factor of its kind [s]."""
-        # kernels of a kind are summed before the factor, which may be many draws of a few points
+        # kernels of a kind are summed first, as a factor may have many draws for a few points
         sums: dict[str, Value] = {}
         for stack in self.timed:
             times = stack.times
@@ -302,7 +302,7 @@ class PassTime(Struct, frozen=True, eq=False, dict=True):
     def _with_host(self, host_time: FloatArray | float) -> "PassTime":
         """Return the pass with another host time, which includes launches [s]."""
         found = replace(self, host_time=host_time, launch_time=0.0)
-        vars(found)["gpu_time"] = self.gpu_time  # which stays
+        vars(found)["gpu_time"] = self.gpu_time  # unchanged
         return found
 
 

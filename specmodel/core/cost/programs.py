@@ -268,7 +268,7 @@ def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernel
     parts = list(works.values())
     taken = [kernels_taken(work, kernels, hardware) for work in parts]
     for i, (own, dtype) in enumerate(taken):
-        if own.activation_efficiency is None:  # activations stream as the cache does
+        if own.activation_efficiency is None:  # activations stream like the cache
             streamed = parts[i].cache_bytes + parts[i].activation_bytes
             parts[i] = replace(parts[i], cache_bytes=streamed, activation_bytes=0.0)
             taken[i] = replace(own, activation_efficiency=1.0), dtype

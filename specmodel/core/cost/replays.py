@@ -87,7 +87,7 @@ def replay_time(
         tokens_per_sequence=np.minimum(found.tokens, running.tokens_per_sequence),
     )
     replay, silent = target_pass(d, again).total_time, np.zeros(())
-    for model in d.drafter.architectures:  # which read all that the target does
+    for model in d.drafter.architectures:  # they read all tokens of the target
         read = replace(again, logits_per_sequence=silent)
         replay = replay + draft_pass(d, model, read).total_time
     mixers, stream = d.target.mixers.items(), d.target.stream

@@ -66,7 +66,7 @@ def _deployed(where: Where, held: tuple[int, int]) -> tuple[Deployment, dict[str
             other = _in_dtypes(where.naming(weight_dtype=row["weight_dtype"]), held, told)
             if _is_usual(*other):
                 return other
-    return _in_dtypes(where, held)  # which refuses if it did
+    return _in_dtypes(where, held)  # raises the error of the first attempt, if any
 
 
 def _is_usual(deployment: Deployment, assumed: Mapping[str, Any]) -> bool:
@@ -137,7 +137,7 @@ def _degrees(
     if typed or deployment.hardware.kind == "cpu":
         return {}, None
     fault = None
-    # long requests take several nodes no more than the model does
+    # long requests do not need several nodes unless the model does
     for (requests, tokens), most in ((held, _ONE_NODE), (HELD, math.inf)):
         try:
             degrees = smallest_layout(deployment, (requests, tokens))

@@ -173,7 +173,7 @@ def looked_up(argument: str, word: str, notes: list[str]) -> str:
     """
     is_gpu = argument == "hardware"
     known = known_hardware() if is_gpu else list_architectures()
-    if is_gpu and (count := naming.counted(word))[0]:  # one of several
+    if is_gpu and (count := naming.counted(word))[0]:  # with a number of GPUs
         return f"{count[0]}x{looked_up(argument, count[1], notes)}"
     if argument == "drafter" and word.partition(":")[0] in list_drafters():
         return word

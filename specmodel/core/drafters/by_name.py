@@ -113,7 +113,9 @@ def drafter_kind(drafter: Drafter | str | Path, target: Architecture | str | Pat
     """
     if isinstance(drafter, Drafter):
         names = {row.kind: name for name, row in named_drafters().items()}
-        return (names | {ASSISTANT: "assistant"}).get(drafter.kind, "model")  # known by its file
+        return (names | {ASSISTANT: "assistant"}).get(
+            drafter.kind, "model"
+        )  # identified by its file
     found, _ = _named(drafter)
     if found:
         return found

@@ -77,7 +77,7 @@ def eagle_head(
         if not inputs and width != target.hidden_size:
             raise reader.fault("hidden_size", f"{target.hidden_size} without auxiliary features")
         layers[0]["mixer"]["input_size"] = 2 * width
-        # engines go by what speculators say where they say it
+        # for engines, the key of speculators has priority
         told, is_named = config.get("speculators_model_type"), kind == _MASKED
         is_masked = is_named or any(config.get(key) is not None for key in _MASK_KEYS)
         name, rule = EAGLE3, features_first

@@ -277,7 +277,7 @@ def published_as(drafter: str) -> str:
     >>> published_as("assistant"), published_as("eagle3")
     ('mtp', 'eagle3')
     """
-    return "mtp" if drafter == "assistant" else drafter  # as engines count them
+    return "mtp" if drafter == "assistant" else drafter  # engines treat assistants as MTP
 
 
 def published_head_of(target: str, drafter: str, named: str = "") -> PublishedHead | None:

@@ -50,13 +50,13 @@ def drafter_called(word: str) -> str | None:
     >>> drafter_called("EAGLE-3"), drafter_called("deepseek_mtp"), drafter_called("eagle3-tree")
     ('eagle3', 'mtp', None)
     """
-    return _words().get(_letters(word.strip("[]")))  # as vLLM writes [ngram]
+    return _words().get(_letters(word.strip("[]")))  # vLLM writes [ngram]
 
 
 @cache
 def _words() -> dict[str, str]:
     """Return the drafters by their names and the words of engines, without joining characters."""
-    from specmodel.core.drafters.published import rows_of  # which models need
+    from specmodel.core.drafters.published import rows_of  # imports models
 
     words = {row["word"]: row["drafter"] for row in rows_of("methods.csv")}
     words |= {name: name for name in named_drafters()}

@@ -43,7 +43,7 @@ class DraftPasses(Struct, frozen=True, eq=False):
     name: str = "draft pass"
     part: Part = "layers"
     is_causal: bool = True
-    takes_host: bool | None = None  # if None, where its layers run
+    takes_host: bool | None = None  # None: if its layers run
 
     @property
     def host_passes(self) -> float:
@@ -73,8 +73,8 @@ def verified_first(model: Architecture, gamma: FloatArray, drafted: FloatArray) 
 
     Each pass drafts one token, or one level of a tree. None runs at gamma 0.
     """
-    # the first fills the head's cache with what the target has computed of these tokens, accepted
-    # or not, as vLLM and SGLang run it; only the last accepted one of a sequence needs logits
+    # the first pass fills the head's cache with features of these tokens, accepted or not, as in
+    # vLLM and SGLang; only the last accepted token of a sequence needs logits
     first = np.minimum(gamma, 1.0)
     return (
         DraftPasses(model, drafted + 1, first, np.ones(()), "first draft pass"),
@@ -177,7 +177,7 @@ def masks_after_verified(model: Architecture, gamma: FloatArray, drafted: FloatA
 
 def masks_after_accepted(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
     """Return one pass of a model over the verified tokens, the new one, and masks (PARD)."""
-    # of these 2 gamma + 1 tokens, rejected ones are padding, which runs nevertheless, as in
+    # rejected tokens among these 2 gamma + 1 are padding, which runs as well, as in
     # vLLM 0.33 (v1/spec_decode/utils.py)
     once, logits = np.minimum(gamma, 1.0), np.maximum(gamma, 1.0)
     return (DraftPasses(model, drafted + 1 + logits, once, logits),)

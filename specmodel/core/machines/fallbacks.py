@@ -121,7 +121,7 @@ def choose_kernels(
         known = ", ".join([*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack])
         raise InputError("stack", stack, f"one of {known}, the kernel libraries of {hardware.name}")
     others = {name: fits for name, fits in hardware.fitted.items() if name != stack}
-    is_gpu = hardware.kind == "gpu"  # no kernels of others are like those of a CPU
+    is_gpu = hardware.kind == "gpu"  # kernels of other stacks do not describe a CPU
     return stack_kernels(stack, hardware.fitted[stack], others if is_gpu else None)
 
 

@@ -20,7 +20,7 @@ _OPTIONS: dict[str, tuple[Unit, str]] = {
 }
 """The unit in which engines count, and their options for larger graphs."""
 
-_DATA_CENTER_BLACKWELL = 10  # major number of its compute capability
+_DATA_CENTER_BLACKWELL = 10  # its major compute capability
 
 _REQUESTS_BY_MEMORY = (
     (20 * 2**30, 8, 8),
@@ -62,7 +62,7 @@ class GraphLimit(Struct, frozen=True, kw_only=True):
         (``CompilationConfig.adjust_cudagraph_sizes_for_spec_decode``, 0.20 to 0.33). SGLang counts
         requests. Counts are over all replicas.
         """
-        with np.errstate(invalid="ignore"):  # where none runs, or without end
+        with np.errstate(invalid="ignore"):  # no request, or an infinite number
             of_each = np.nan_to_num(tokens / requests, nan=1.0)
         each = of_each if self.unit == "token" else np.ones(())
         of_size = np.vectorize(self._next, otypes=[float])
@@ -110,7 +110,7 @@ class GraphLimit(Struct, frozen=True, kw_only=True):
         requests, of_each = np.broadcast_arrays(batch_size, verify_tokens)
         tokens = requests * of_each
         is_beyond = self.is_beyond(requests, tokens, replicas)
-        if not (self.count and is_beyond.any()):  # without graphs none was expected
+        if not (self.count and is_beyond.any()):  # without graphs, no note is due
             return self._told_of_earlier(requests, of_each, replicas)
         size = tokens if self.unit == "token" else requests
         most = int(np.ceil(size.max() / replicas))
@@ -200,7 +200,7 @@ def graph_limit(
     unit, option = _OPTIONS[engine.graphs]
     count, default_of, earlier = engine.graph_limit, "", None
     if count is None:
-        default_of = engine.name.partition(" (")[0]  # own runs keep it
+        default_of = engine.name.partition(" (")[0]  # engines of own runs have the same default
         major = int(hardware.compute_capability or 0)
         is_wide = engine.graphs == "vllm" and major == _DATA_CENTER_BLACKWELL
         tokens = 1024 if is_wide else 512

@@ -19,7 +19,7 @@ from specmodel.core.base.records import Record
 from specmodel.core.base.units import FloatArray
 from specmodel.core.layers.kinds import FITTED_KINDS, kernel_kind
 
-_LARGEST_VARIANCE = 1e4  # of a logarithm: beyond, nothing at all is known
+_LARGEST_VARIANCE = 1e4  # of a logarithm; larger variances have no meaning
 _ROUNDING = 1e-3
 
 Points = Annotated[int, Meta(ge=0, le=10**9)]

@@ -139,7 +139,7 @@ def published_or_none(
 def _published(deployment: Deployment, where: Where, accepted: Accepted) -> Acceptance | None:
     """Return the published acceptance, extended to longer drafts, None if unknown or for trees."""
     found = published_or_none(deployment, where.head, accepted.tasks)
-    if found is None or deployment.tree_width > 1:  # what is published is of chains
+    if found is None or deployment.tree_width > 1:  # published acceptance is of chains
         return None
     measured = accepted.measured_draft_length
     if measured is not None:

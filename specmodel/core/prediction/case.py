@@ -130,7 +130,7 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
     def with_graphs_of(self, count: int) -> Case:
         """Return the case with CUDA graphs of steps up to `count`, as `graph_limit` gives it."""
         engine = self.deployment.engine.with_graphs_of(count)
-        deployment = self.deployment.with_draws(engine=engine)  # programs know no graphs
+        deployment = self.deployment.with_draws(engine=engine)  # programs do not depend on graphs
         return replace(self, deployment=deployment, where=self.where.naming(graph_limit=count))
 
     @property
@@ -166,7 +166,7 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
         """
         block, asked = self.deployment.drafter.block_size, asked or self.max_draft_length
         acceptance = self.known_acceptance
-        acceptance.measured_at([1, 2])  # with two lengths: refuses an unknown measured length
+        acceptance.measured_at([1, 2])  # two lengths need a measured length
         known = int(acceptance.max_draft_length)
         if asked is None:
             return min(LONGEST_SEARCHED, known, block or known)
@@ -222,7 +222,7 @@ def case_of(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Case:
     given = {name: value for name, value in arguments.items() if value is not None}
     if "speculative_config" in given:
         given, manner = _with_config(given, manner)
-    if not given.keys() <= _KNOWN:  # a call saved for each prediction
+    if not given.keys() <= _KNOWN:  # saves a call for each prediction
         refuse_unknown(given, _KNOWN)
     where = where_of({n: value for n, value in given.items() if n not in _OF_POINTS}, manner)
     points = {"batch_size": DEFAULT_BATCH_SIZES}
@@ -250,7 +250,7 @@ def _with_config(given: dict[str, Any], manner: Manner) -> tuple[dict[str, Any],
 
     found = speculative_arguments(given.pop("speculative_config"))
     said = found.arguments | {"engine": given.get("engine", found.engine)}
-    if given.keys() & OF_ACCEPTANCE:  # what is given goes before what is made up
+    if given.keys() & OF_ACCEPTANCE:  # given acceptance has priority over invented rates
         said = {name: value for name, value in said.items() if name not in OF_ACCEPTANCE}
     changes = given.pop("changes", ())
     listed = [f"{k}={v}" for k, v in changes.items()] if isinstance(changes, Mapping) else changes

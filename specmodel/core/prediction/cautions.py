@@ -158,7 +158,7 @@ def _of_walk(e: Evaluation) -> list[Note]:
     """Return a note if one block of attention reads all keys of a long sequence with a draft."""
     context, target = np.max(e.points["context_length"]), e.deployment.target
     walk = attention_walk(e.deployment, target)
-    longest = max(2, np.max(e.points["verify_tokens"]))  # where no draft is best, the shortest
+    longest = max(2, np.max(e.points["verify_tokens"]))  # at least the shortest draft
     if not walk or context <= LONG_CONTEXT or longest <= walk.split_tokens:
         return []
     if not any(mixer.cached and not mixer.cached[3] for mixer in target.mixers):

@@ -248,7 +248,7 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def at_lengths(self, draft_length: FloatArray) -> Evaluation:
         """Return the same points with drafts of other lengths, as chains."""
         points = {name: self.points[name] for name in COORDINATES if name in self.points}
-        # a draft pass carries the width of a tree: then it is not that of a chain; others run more
+        # draft passes of a tree, or of other numbers of requests, do not apply to these chains
         times, known = self.times, None
         if isinstance(times, StepTimes) and self.is_chain.all():
             known = KnownPasses(times.plain_pass, () if self.at_once else times.draft_passes)

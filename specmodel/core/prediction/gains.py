@@ -102,7 +102,7 @@ def _points_at(
 
     points = {name: taken(values) for name, values in e.points.items()}
     told = {name: getattr(e.acceptance, name) for name in ("measured_draft_length", *FORMS)}
-    told.pop("acceptance_by_position")  # which is one for all points
+    told.pop("acceptance_by_position")  # the same for all points
     changed = {name: taken(values) for name, values in told.items() if np.ndim(values)}
     return points, replace(e.acceptance, **changed)
 

@@ -229,7 +229,7 @@ def spread_of_deployment(deployment: Deployment) -> float:
 def spread_of_step(deployment: Deployment) -> float:
     """Return the standard deviation of the logarithm of the factor on steps that draft [-]."""
     engine = deployment.engine
-    if engine.fit is None:  # the errors are those of kernels and deployments
+    if engine.fit is None:  # errors of kernels and of the deployment apply
         return 0.0
     is_recurrent = any(mixer.is_recurrent for mixer in deployment.target.mixers)
     is_spread = engine.is_of_mean_host and is_recurrent
@@ -266,8 +266,8 @@ def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatA
     and explains no kernel. For kernels that were not fitted, errors of experts correlate by 0.74,
     0.56, 0.34 and 0.08 at 2, 4, 8 and 16 tokens (median of nine stacks, each engine on each
     generation of GPUs; the law: 0.71, 0.50, 0.35, 0.25). Errors of GEMMs correlate by 0.52, 0.24,
-    0.04 and -0.24. Intervals then contain 82, 75, 71 and 69 % of ratios of two passes for experts, and 74, 73, 72
-    and 70 % for GEMMs. At 16 tokens, they are a fifth too narrow for normal errors.
+    0.04 and -0.24. Intervals then contain 82, 75, 71 and 69 % of ratios of two passes for experts,
+    and 74, 73, 72 and 70 % for GEMMs. At 16 tokens, they are a fifth too narrow for normal errors.
     """
     q = np.asarray(verify_tokens, dtype=float)
     return np.ones(()) if deployment.engine.fit else np.maximum(q, 1.0) ** -0.5
@@ -340,7 +340,7 @@ def _drawn_overheads(
     values = np.array([getattr(base, name) for name in fit.varied])
     scale = np.where(is_factor, 1.0, values)
     variances, vectors = np.linalg.eigh(np.array(fit.covariance) * np.outer(scale, scale))
-    # around 0, of which rounding may fall short
+    # rounding may make variances near 0 negative
     moved = (normal * np.sqrt(np.maximum(variances, 0.0))) @ vectors.T
     moved *= [host_share(deployment, name) for name in fit.varied]
     with np.errstate(over="ignore"):

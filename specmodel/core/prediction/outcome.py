@@ -135,7 +135,7 @@ class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True
             return self.told
         if "draft_length" not in self._by_name:
             return plain_notes(self.evaluation)
-        if self.turned:  # what a mean head would gain is no prediction of this one
+        if self.turned:  # the gain of a mean head does not predict this head's
             e = self.evaluation
             run = notes_of_run(self.deployment, e.points["context_length"])
             return (*run, *notes_of_times(e))

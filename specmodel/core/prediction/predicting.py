@@ -201,7 +201,7 @@ def turned_round(case: Case) -> Prediction:
     case.check_trees()
     heads, draft_length = case.heads, case.turned_lengths()
     if heads and (case.has_trees or max(draft_length) > heads.max_draft_length):
-        heads = None  # published of shorter drafts, and of chains
+        heads = None  # published for shorter drafts, and for chains
     acceptance = heads.acceptance[1] if heads else Acceptance(acceptance_rate=0.5)
     if case.has_trees:
         acceptance = Acceptance(tokens_per_step=1.0, measured_draft_length=1)
@@ -214,7 +214,7 @@ def turned_round(case: Case) -> Prediction:
     tokens = np.where(each.relative_step_time <= lengths + 1, each.relative_step_time, np.nan)
     least = tokens if case.has_trees else each.break_even_acceptance_rate
     least = np.where(has_room, least, np.nan)
-    # among the lengths that some acceptance makes pay, if there are any
+    # lengths that pay at some acceptance; all lengths if none does
     able = has_room & (~np.isnan(least) | np.isnan(least).all(axis=0))
     asked_of = np.where(able, each.speedup, 0) if heads else -np.nan_to_num(least, nan=np.inf)
     place = asked_of.argmax(axis=0)[np.newaxis]
@@ -237,7 +237,7 @@ def turned_round(case: Case) -> Prediction:
             for level, kind in levels
         },
     )
-    # what a mean head would gain is no prediction of this one
+    # the gain of a mean head does not predict the gain of this head
     return replace(found, case=asked, turned=turned)
 
 

@@ -32,7 +32,7 @@ def all_at_once(memory: MemoryUse, points: Mapping[str, FloatArray]) -> AtOnce |
         return None
     batch, is_loaded = points["batch_size"], memory.deployment.runs_idle_drafter
     if (batch <= memory.max_batch_size).all():
-        return None  # as then all run without a drafter too
+        return None  # all also run without a drafter
     drafting, plain = memory.max_batch_size, memory.without_drafter.max_batch_size
     drafting = np.where((points["draft_length"] > 0) | is_loaded, drafting, plain)
     first, second = (np.where(n < 1, batch, np.minimum(batch, n)) for n in (drafting, plain))
@@ -52,7 +52,7 @@ def times_of(
     if at_once:
         running["batch_size"] = at_once.drafting
     *pairs, context = running.values()
-    # short axes of a grid are as good as blocks, until what it has of contexts is large
+    # grids with short axes need no blocks, unless their size with contexts is large
     size = np.broadcast(*pairs, context).size
     is_long = size > MANY and np.broadcast(*pairs).size > MANY
     if not errors and (is_long or size > MOST):

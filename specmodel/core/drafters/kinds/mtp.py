@@ -128,6 +128,6 @@ def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
         "attention_activation_dtype": None,
         "expert_activation_dtype": None,
         "expert_dtype": None,
-        "embedding_dtype": target.outer_dtype,  # it shares the LM head, whose dtype stays as well
+        "embedding_dtype": target.outer_dtype,  # the shared LM head keeps its dtype too
         "activation_dtype": "bf16" if narrow else target.activation_dtype,
     }
