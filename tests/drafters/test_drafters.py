@@ -104,6 +104,8 @@ def test_width_of_other_eagle3_heads_is_a_rule_that_is_told():
         deployment, assumed = deploy(target=name, hardware="b200", drafter="eagle3")
         assert layer_of(deployment.drafter)[2].ffn_size == ffn_size
         assert assumed["draft_ffn_size"] == f"{ffn_size} ({rule})"
+        assert "draft_head" not in assumed
+        assert deployment.drafter.architectures[0].source == "derived from the target"
     given = eagle3_drafter(load_architecture("mixtral-8x7b"), ffn_size=1000)
     assert not given.assumed
 
