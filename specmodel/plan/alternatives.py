@@ -23,7 +23,7 @@ from specmodel.core.cost.deploying import LOOKUP
 from specmodel.core.cost.layouts import layouts_of
 from specmodel.core.cost.where import ARGUMENTS, USUAL, Manner, Where, literal, where_of
 from specmodel.core.drafters.names import is_lookup
-from specmodel.core.prediction.accepted import TYPICAL
+from specmodel.core.drafters.typical import NAMES as TYPICAL
 from specmodel.core.prediction.case import LONGEST_SEARCHED, Case, case_of
 from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.predicting import predicted, with_known_intervals

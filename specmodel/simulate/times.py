@@ -59,7 +59,9 @@ def mixed_step_time(
         tokens = np.add(beside, decoding.batch_size * decoding.tokens_per_sequence)
         added = added_by_prompts(deployment, prompts, decoding, tokens)
         both = time.gpu_time + added.gpu_time
-        passes.append(PassTime.of(both, time.host_time, added.launch_time))
+        passes.append(
+            PassTime(beside=both, host_time=time.host_time, launch_time=added.launch_time)
+        )
     mixed = times.with_passes(*passes)
     return mixed.step_time + _read_by_drafter(deployment, prompts)
 

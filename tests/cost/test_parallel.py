@@ -18,7 +18,6 @@ from specmodel.core.algebra.ranks import busiest_experts, busiest_share, busiest
 from specmodel.core.base import BYTES_PER_ELEMENT, as_table
 from specmodel.core.cost import MemoryUse
 from specmodel.core.cost.passes import links_of
-from specmodel.core.drafters import ngram_drafter
 from specmodel.core.layers import LatentAttention, Layout
 
 ROUTED = "routed_experts"
@@ -83,15 +82,6 @@ def test_all_wait_for_the_replica_that_verifies_a_draft():
         assert some.components[name].flop == all_do.components[name].flop
         assert some.components[name].link_bytes == all_do.components[name].link_bytes
     assert some.active_experts < all_do.active_experts
-
-
-def test_each_replica_looks_up_whole_sequences():
-    """Two sequences on eight replicas, and sixteen: one and two on the fullest."""
-    times = predict(
-        target="phi-3.5-moe", hardware="h200_sxm", expert_parallel=8, acceptance=0.5,
-        drafter=ngram_drafter(lookup_time=1e-3), draft_length=2, batch_size=[1, 2, 8, 16],
-    )  # fmt: skip
-    assert times.draft_time == pytest.approx([1e-3, 1e-3, 1e-3, 2e-3], rel=1e-12)
 
 
 @given(st.sampled_from([(256, 8), (128, 16), (64, 8), (384, 32), (16, 16)]), st.floats(0.1, 0.999))

@@ -3,7 +3,7 @@
 from configs import HEADS
 from printed import refused
 from rows import one_case
-from shapes import without_fields
+from test_block_configs import same
 
 EAGLE3, DFLASH, DSPARK = HEADS["specforge"], HEADS["dflash"], HEADS["dspark"]
 OPEN = {
@@ -32,11 +32,6 @@ OPEN = {
 def own(**changes):
     """Return the open format's object with other values."""
     return {"speculative_config": OPEN["speculative_config"] | changes}
-
-
-def same(first, second):
-    (one,), (other,) = first.architectures, second.architectures
-    return without_fields(one) == without_fields(other)
 
 
 def test_the_open_format_is_dflash_as_speculators_has_it(head):

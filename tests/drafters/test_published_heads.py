@@ -43,13 +43,6 @@ def test_sizes_that_are_given_go_before_those_published():
     assert (head.vocabulary_size, head.input_vocabulary_size) == (32_000, 200_064)
 
 
-def test_a_target_without_a_row_has_a_derived_head():
-    deployment, told = deploy(target="minimax-m2.5", drafter="eagle3", hardware="b200")
-    assert "draft_head" not in told
-    assert told["draft_ffn_size"] == "18432 (6 x hidden_size)"
-    assert deployment.drafter.architectures[0].source == "derived from the target"
-
-
 def test_a_reduced_vocabulary_leaves_the_embedding_whole_but_shared():
     """Weights of a head beside its target: fc, layer, norms and the LM head of 32,000 tokens."""
     target = load_architecture("mixtral-8x7b")

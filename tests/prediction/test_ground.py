@@ -17,12 +17,6 @@ def deployed(**changes):
     return predict(**(asked | {"acceptance": 0.7} | changes)).deployment
 
 
-def test_a_cell_has_others_around_it_to_the_widest():
-    around = [*HEADS.around()]
-    assert (around[0], around[-1], around[-2]) == (HEADS, Cell(), Cell("short"))
-    assert len(around) == 1 + len(HEADS)
-
-
 def test_every_cell_of_the_table_stands_within_those_around_it():
     known = ground.grounds()
     for cell, own in known.items():

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from one_by_one import pass_time
 from printed import refused
 from rows import cases, faults, one_case
-from strategies import pass_of, with_windows
+from strategies import pass_of
 
 from specmodel import (
     Acceptance,
@@ -211,13 +211,6 @@ def test_beyond_memory_warns_with_figures():
     too_small = predict("mixtral-8x7b", "1xt4", drafter="ngram", batch_size=1, acceptance=0.5)
     assert not too_small.notes[0].values["do_weights_fit"]
     assert too_small.max_batch_size[()] == 0
-
-
-def test_windowed_layers_keep_their_window_only():
-    full = load_architecture("llama-3.1-8b")
-    half = with_windows(full, 100, 16)
-    assert half.sequence_bytes(1000) == pytest.approx(full.sequence_bytes(1000) * 1100 / 2000)
-    assert half.sequence_bytes(50) == full.sequence_bytes(50)
 
 
 def test_dtypes_move_bytes_and_arithmetic():

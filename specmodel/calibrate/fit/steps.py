@@ -65,7 +65,8 @@ class MeasuredSteps(Struct, frozen=True, kw_only=True, eq=False):
         def timed(alone: FloatArray, factor: FloatArray | float = 1.0) -> PassTime:
             seconds, launches, *passes = alone.T
             gpu_time = factor * engine.gpu_time_factor * seconds
-            return PassTime.of(gpu_time, engine.host_time(*passes), engine.eager_time(launches))
+            host_time, launching = engine.host_time(*passes), engine.eager_kernel_time * launches
+            return PassTime(beside=gpu_time, host_time=host_time, launch_time=launching)
 
         plain, verify = timed(self.plain), timed(self.verify, verify_factor)
         drafts = tuple(DraftTime(own, timed(each, verify_factor)) for own, each in self.drafts)

@@ -19,9 +19,10 @@ class CommonArguments(TypedDict, total=False):
     ----------
     link
         Name of the link between boxes of one or several GPUs, such as "roce-200g", "usb4", "tb5" or
-        "10gbe"; by default that of the hardware profile.
+        "10gbe"; by default the link of the hardware profile.
     host_speed
-        Speed of the host relative to the engine's; by default that of its profile [-].
+        Speed of the host relative to the host on which the engine was measured; by default the
+        speed in the engine's profile [-].
     graph_limit
         Tokens (vLLM) or requests (SGLang) of the largest pass with a CUDA graph, 0 for no graphs;
         by default, the engine's default on the GPU. A list has all sizes: passes in between are
@@ -35,11 +36,11 @@ class CommonArguments(TypedDict, total=False):
         Stack of the kernels: one fitted in the hardware profile, "typical" or "datasheet". By
         default the engine's, else the profile's default, else "typical".
     activation_dtype, embedding_dtype
-        Dtypes of the target; by default those of its architecture.
+        Dtypes of the target; by default the dtypes of its architecture.
     attention_dtype
-        Dtype of the weights of its attention (and other mixers). By default that of its
-        architecture, else `weight_dtype`, but bf16 for mixers of models with NVFP4 experts, as in
-        published checkpoints.
+        Dtype of the weights of the target's attention and other mixers. The default is the dtype in
+        its architecture, or `weight_dtype` if the architecture has none. Mixers of models with
+        NVFP4 experts have bf16, as in published checkpoints.
     routing_correlation, popularity
         How much the tokens of one sequence share experts, from 0 to 1; by default as published for
         the model, else 0.18. Probability that a token uses each expert: shape (num_experts,) or
@@ -96,8 +97,8 @@ class ChoiceArguments(TypedDict, total=False):
     engine
         A record, a shipped name, or a path; "vllm" by default. "ideal" has no overheads.
     weight_dtype, kv_dtype, expert_dtype
-        Dtypes of the target, of its KV cache, and of its routed experts. By default those of its
-        architecture; for experts, else `weight_dtype`.
+        Dtypes of the target, of its KV cache, and of its routed experts. The defaults are those in
+        its architecture. If it has none for experts, they have `weight_dtype`.
     tensor_parallel, data_parallel
         GPUs that share the target's matrices (except routed experts), and replicas of this group,
         each with its share of the batch. Their product is the number of GPUs. By default, as few
@@ -130,7 +131,7 @@ class DraftArguments(TypedDict, total=False):
     mtp_dtype
         Dtype of the weights of the target's block for multi-token prediction.
     draft_tensor_parallel
-        GPUs that share a draft model; by default those of the target, as in engines [-].
+        GPUs that share a draft model; by default the GPUs of the target, as in engines [-].
     """
 
     tree_width: int | None
@@ -203,7 +204,8 @@ class AcceptanceArguments(TypedDict, total=False):
         Another form: tokens per step by context, such as ``{2048: 3.2, 32768: 2.1}`` [token].
     measured_draft_length, acceptance_spread
         Draft length of the measurement [token]. Standard deviation of the acceptance rate for
-        intervals; by default that between published tasks, else 0 [-].
+        intervals. By default, published acceptance has the deviation between tasks, and your own
+        acceptance has 0 [-].
     task
         Kind of task for published acceptance: "code", "chat", "maths", "prose", "agents", "random"
         (prompts of random tokens), or shares of several by kind; by default "mixture", a quarter of

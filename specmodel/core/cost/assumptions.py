@@ -1,4 +1,4 @@
-"""List the assumptions of a deployment about what was not named."""
+"""List what a deployment assumes for arguments that were not given."""
 
 import math
 from collections.abc import Mapping
@@ -20,19 +20,20 @@ from specmodel.core.machines.versions import named_version, nearest_read
 DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype", "expert_dtype", "embedding_dtype")
 POPULARITY = ("popularity", "popularity_exponent")
 EQUAL = "equal"
-"""Popularity of experts that are all used as often, as random weights are."""
+"""Name of the popularity at which all experts are used equally often, as with random weights."""
 
 
 def assumptions(
     deployment: Deployment, given: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what was assumed in making a deployment, by the argument that was not given.
+    """Return the assumptions of a deployment, by the name of the argument that was not given.
 
-    Values are the defaults taken, or notes on them; `given` and `defaults` are by name.
+    Values are defaults, or notes on them. `given` and `defaults` contain arguments by name.
     """
     target, assumed = deployment.target, _defaults_taken(deployment, given, defaults)
-    models = (target, *deployment.drafter.architectures)
-    ignored = dict.fromkeys(key for model in models for key in model.ignored_config_keys or ())
+    ignored = dict.fromkeys(
+        key for model in deployment.models for key in model.ignored_config_keys or ()
+    )
     assumed |= {"ignored_config_key": ", ".join(ignored)} if ignored else {}
     named = named_version(given.get("engine"))
     if named and (read := nearest_read(*named)):
@@ -63,7 +64,7 @@ def assumptions(
 def _defaults_taken(
     deployment: Deployment, given: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the defaults taken for arguments that were not given, those of records included."""
+    """Return the defaults of arguments that were not given, including defaults from records."""
     target = deployment.target
     values = {**defaults} | {name: getattr(target, name) for name in DTYPES}
     values |= {"stack": deployment.kernels.stack, "state_slots": state_slots(deployment.states)}
@@ -93,7 +94,7 @@ def _defaults_taken(
 
 
 def state_slots(states: StateKeeping) -> Note:
-    """Return how many states a request has reserved with one and with two drafted tokens."""
+    """Return a note on the states that a request reserves with one and with two drafted tokens."""
     reserved = states.states(np.array([2.0, 3.0])).tolist()
     return Note("state_slots", {"states": reserved, "slots": states.slots})
 
@@ -108,7 +109,7 @@ def _assumed_of_drafter(drafter: Drafter, given: Mapping[str, Any]) -> dict[str,
 
 
 def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
-    """Return the assumptions without a measurement: fits at bounds, borrowed kernels and links."""
+    """Return the assumptions on kernels and links: borrowed or typical fits, and fits at bounds."""
     kernels, run = deployment.kernels, kernels_of(deployment.target)
     if kernels.record is None:
         return {}
@@ -132,7 +133,7 @@ def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
 
 
 def _assumed_of_link(deployment: Deployment) -> dict[str, Any]:
-    """Return the assumptions on messages, which were not timed on the stack."""
+    """Return the assumptions on messages that nobody timed on this stack."""
     link, layout = deployment.hardware.link, deployment.layout
     if link is None or layout.num_gpus == 1:
         return {}

@@ -1,4 +1,4 @@
-"""Find an engine's attention kernels, and how they read the keys of a long sequence."""
+"""Find the attention kernels of an engine, and how they read the keys of a long sequence."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from specmodel.core.models.architecture import Architecture
 
 _DATA = Path(__file__).parent / "data"
 _WIDEST_HEAD, _FLASH_BYTES, _FA2 = 256, 2.0, (8, 12)
-"""Widest head of FlashAttention 2, what its caches take for a number [B], and major numbers of
-GPUs that have none newer in vLLM."""
+"""Widest head of FlashAttention 2 [-], bytes of a number in its caches [B], and the major compute
+capabilities of GPUs on which vLLM has no newer version of it."""
 
 _FLASH_ROWS, _FLASH_SHARE, _FLASH_SHARES = 64, (0.89, 0.89), {8.0: (0.5, 0.73)}
 """Rows of queries that a block of FlashAttention 2 computes, few as they may be (``kBlockM`` of
@@ -40,11 +40,11 @@ tiles half as long: they read 10e6 keys/s in an H100 (sgl-project/sglang#21775) 
 
 
 def attention_walk(deployment: Deployment, model: Architecture) -> Walk | None:
-    """Return how attention reads a model's keys where it does not spread them, else None.
+    """Return how attention reads a model's keys if one block reads all of them, else None.
 
-    FlashAttention 2 splits keys for a single query token only, and reads no 8-bit caches, which go
-    to FlashInfer. Triton's attention in vLLM splits them for a few tokens; in SGLang it verifies as
-    it prefills, so that each query head has a block that reads all keys (0.5.23,
+    FlashAttention 2 splits keys over blocks for a single query token only. It reads no 8-bit
+    caches; FlashInfer reads them. Triton's attention in vLLM splits keys for a few tokens. In
+    SGLang, it verifies as it prefills: each query head has one block, which reads all keys (0.5.23,
     ``extend_attention_fwd``; sgl-project/sglang#39316).
     """
     gpu, engine, mixers = deployment.hardware, deployment.engine, deployment.target.mixers
@@ -67,13 +67,14 @@ def attention_walk(deployment: Deployment, model: Architecture) -> Walk | None:
 
 
 def _kernels_of(deployment: Deployment, widest: int) -> str | None:
-    """Return whose kernels read the keys, None for those that spread them.
+    """Return the name of the kernels that read the keys, None if they spread keys over blocks.
 
-    `widest` is the width of the widest head whose keys are cached, 0 if there is none [-].
+    `widest` is the width of the widest head with cached keys, 0 if there is none [-].
 
-    Where the engine is not told, vLLM runs FlashAttention 2 on GPUs of compute capability 8 and 12,
-    and Triton for all layers of a model with heads above 256 there (``_get_backend_priorities``,
-    ``fa_utils.py``, ``Gemma4Config``); SGLang by the target (``data/attention_backends.csv``).
+    By default, vLLM runs FlashAttention 2 on GPUs of compute capability 8 and 12. There, it runs
+    Triton for all layers of a model with heads above 256 (``_get_backend_priorities``,
+    ``fa_utils.py``, ``Gemma4Config``). SGLang's default depends on the target
+    (``data/attention_backends.csv``).
     """
     target, told = deployment.target, deployment.engine.attention_backend
     major = int(deployment.hardware.compute_capability or 0)

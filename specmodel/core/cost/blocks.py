@@ -1,7 +1,8 @@
-"""Times of steps at many points: in blocks that fit in a cache, each pair of numbers only once.
+"""Times of steps at many points, in blocks that fit in a cache.
 
-Of a pass, all but what reads the KV cache depends on requests and tokens alone. Many points have
-few such pairs: these are timed first, and then, block by block, what depends on contexts.
+Only the components that read the KV cache depend on contexts. All others depend on the numbers of
+requests and tokens, of which many points have few distinct pairs. Each pair is timed once. Then the
+components that depend on contexts are timed block by block.
 """
 
 from __future__ import annotations
@@ -30,27 +31,27 @@ from specmodel.core.cost.steps import DraftTime, StepTimes, step_of
 from specmodel.core.layers.batch import LONGEST_DECODE, SequenceGroup
 
 BLOCK = 2**15
-"""Points that are computed at a time [-]: their arrays fit in a cache, and Python's own time is
-short beside theirs."""
+"""Points that are computed at a time [-]: their arrays fit in a cache, and Python's own work takes
+little of the time."""
 
 MANY, MOST = 2**12, 2**19
-"""Points from which times are computed in blocks, contexts aside, and in all [-]."""
+"""Points from which times are computed in blocks: counted without contexts, and with them [-]."""
 
 TOTALS = ("forward_time", "verify_time", "draft_time", "reject_time", "step_time")
 """Times of a step that are kept for all points."""
 
 _OF_PASSES = ("batch_size", "draft_length", "verify_tokens")
-"""What decides a step beside contexts."""
+"""Coordinates of a step other than its context."""
 
 _OF_DRAFTS = ("tokens_per_sequence", "count", "logits_per_sequence")
 _OF_STEPS = ("draft_length", "is_tree", "proposing", "chance", "lookup_time")
-"""What passes of drafts, and steps, have that does not depend on contexts."""
+"""Fields of `DraftPasses` and of `Step` that do not depend on contexts."""
 
 _MOST_DISTINCT = 0.5
-"""Share of the points up to which distinct ones are timed apart [-]."""
+"""Largest share of distinct points at which they are timed separately [-]."""
 
 _MOST_CODES = 2**24
-"""Codes of such points up to which a table finds them [-]."""
+"""Largest table in which distinct points are found [-]."""
 
 Points = Mapping[str, FloatArray]
 
@@ -79,7 +80,7 @@ class Cuts(Struct, frozen=True, dict=True):
         return np.asarray(array[places])
 
     def whole(self, of_block: Callable[[slice], dict[str, FloatArray]]) -> dict[str, FloatArray]:
-        """Return arrays of all points from those of each block, by name."""
+        """Return arrays of all points by name; `of_block` returns the arrays of a block."""
         found: dict[str, FloatArray] = {}
         for block in self:
             for name, part in of_block(block).items():
@@ -93,11 +94,11 @@ class Cuts(Struct, frozen=True, dict=True):
 
 
 class Distinct(Struct, frozen=True, eq=False):
-    """Distinct points of a step, contexts aside, and the index among them of each point."""
+    """Distinct points of a step, without contexts, and the index of each point among them."""
 
     points: Points
     shape: tuple[int, ...]
-    places: np.ndarray | None = None  # None where they are all distinct
+    places: np.ndarray | None = None  # None if all points are distinct
 
     def all(self, array: FloatArray) -> FloatArray:
         """Return the values at all points, given those at the distinct points."""
@@ -107,47 +108,39 @@ class Distinct(Struct, frozen=True, eq=False):
         """Return the values at the points of a block, given those at the distinct points."""
         if self.places is None or not np.ndim(array):
             return cuts.cut(array, block)
-        if (array == array.flat[0]).all():  # one number takes less time than many
+        if (array == array.flat[0]).all():  # one number is faster than an array
             return np.asarray(array.flat[0])
         return np.broadcast_to(array, self.shape).take(self.places[block], mode="clip")
 
 
 def distinct(points: Points) -> Distinct:
-    """Return the distinct points of a step: those of a long list if they are few."""
+    """Return the distinct points of a step, or all points if few of them are alike."""
     own = {name: np.asarray(points[name]) for name in _OF_PASSES}
     shape = np.broadcast_shapes(*(array.shape for array in own.values()))
     if len(shape) != 1 or shape[0] <= MANY:
         return Distinct(own, shape)
     lows = [array.min() for array in own.values()]
-    counts = [array.max() - low + 1 for array, low in zip(own.values(), lows, strict=True)]
-    size = math.prod(counts)
-    if size > _MOST_CODES:
+    counts = [int(array.max() - low) + 1 for array, low in zip(own.values(), lows, strict=True)]
+    are_whole = all((array == np.floor(array)).all() for array in own.values())
+    if math.prod(counts) > _MOST_CODES or not are_whole:
         return Distinct(own, shape)
-    strides = np.cumprod([1.0, *counts[:-1]])
-    codes, cuts = np.empty(shape, dtype=np.intp), Cuts(shape)
-    for block in cuts:
-        code = np.zeros(())
-        for array, low, stride in zip(own.values(), lows, strides, strict=True):
-            part = cuts.cut(array, block)
-            if (part != np.floor(part)).any():
-                return Distinct(own, shape)
-            code = code + (part - low) * stride
-        codes[block] = code
-    is_there = np.zeros(int(size), dtype=bool)
+    digits = [(array - low).astype(int) for array, low in zip(own.values(), lows, strict=True)]
+    codes = np.ravel_multi_index(np.broadcast_arrays(*digits), counts)
+    is_there = np.zeros(math.prod(counts), dtype=bool)
     is_there[codes] = True
-    if np.count_nonzero(is_there) > _MOST_DISTINCT * shape[0]:
+    each = np.flatnonzero(is_there)
+    if len(each) > _MOST_DISTINCT * shape[0]:
         return Distinct(own, shape)
-    places, each = (np.cumsum(is_there) - 1)[codes], np.flatnonzero(is_there)
-    digits = zip(own, lows, strides, counts, strict=True)
-    few = {name: low + each // stride % count for name, low, stride, count in digits}
-    return Distinct(few, each.shape, places)
+    few = zip(own, lows, np.unravel_index(each, counts), strict=True)
+    points = {name: low + digit for name, low, digit in few}
+    return Distinct(points, each.shape, (np.cumsum(is_there) - 1)[codes])
 
 
 class BlockedTimes(Struct, frozen=True, eq=False, dict=True):
     """Times of steps as `StepTimes` has them, computed in blocks of many points.
 
-    `points` has what `step_times` takes, by name; `plain` the requests of the decode step where
-    they are others than those of steps with a draft [request].
+    `points` contains the arguments of `step_times` by name. `plain` contains the requests of the
+    decode step, if steps with a draft run other numbers of requests [request].
     """
 
     deployment: Deployment
@@ -164,16 +157,16 @@ class BlockedTimes(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def _free(self) -> StepTimes:
-        """Times of distinct points, of what does not depend on contexts."""
+        """Times of the components that do not depend on contexts, at the distinct points."""
         points: Any = self._distinct.points
         return step_times(self.deployment, **points, context_length=np.zeros(()), only="free")
 
     def _of_blocks(self, of: Callable[[StepTimes], dict[str, FloatArray]]) -> dict[str, FloatArray]:
-        """Return arrays of all points from the times of each block."""
+        """Return arrays of all points; `of` computes them from the times of a block."""
         return self._cuts.whole(lambda block: of(self._timed(lambda a: self._cuts.cut(a, block))))
 
     def _timed(self, cut: Callable[[FloatArray], FloatArray]) -> StepTimes:
-        """Return the times at the points that `cut` takes of arrays of all."""
+        """Return the times at some points; `cut` selects them from an array of all points."""
         own: Any = {name: cut(array) for name, array in self.points.items()}
         if self.plain is None:
             return step_times(self.deployment, **own)
@@ -189,9 +182,9 @@ class BlockedTimes(Struct, frozen=True, eq=False, dict=True):
         return self._cuts.whole(self._totals_of)
 
     def _totals_of(self, block: slice) -> dict[str, FloatArray]:
-        """Return the `TOTALS` of a block [s]; only what depends on contexts is computed anew.
+        """Return the `TOTALS` of a block [s].
 
-        All else is taken from `_free`, the times of the distinct points.
+        Only components that depend on contexts are computed here. The others are in `_free`.
         """
         d, free = self.deployment, self._free
         own = {name: self._cuts.cut(array, block) for name, array in self.points.items()}
@@ -235,11 +228,11 @@ class BlockedTimes(Struct, frozen=True, eq=False, dict=True):
         return self._distinct.all(getattr(self._free, name))
 
     def growth_by_cause(self) -> dict[str, FloatArray]:
-        """Return what the steps take beyond a decode step, by cause; sums exactly [s]."""
+        """Return the time of steps beyond a decode step, by cause, with an exact sum [s]."""
         return self._of_blocks(StepTimes.growth_by_cause)
 
     def plain_by_cause(self) -> dict[str, FloatArray]:
-        """Return what decode steps take, by cause [s]."""
+        """Return the time of decode steps, by cause [s]."""
         return self._of_blocks(StepTimes.plain_by_cause)
 
     @cached_property

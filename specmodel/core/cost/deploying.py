@@ -41,9 +41,9 @@ from specmodel.core.models.gguf import gguf_name
 
 DEGREES = ("tensor_parallel", "data_parallel", "expert_parallel", "draft_tensor_parallel")
 GPU_DEGREES = DEGREES[:3]
-"""Those that decide how many GPUs there are."""
+"""Degrees that decide the number of GPUs."""
 PART_DTYPES = ("attention_dtype", "mtp_dtype")
-"""Dtypes of parts that follow the other weights unless told otherwise."""
+"""Dtypes of parts of a model; a part has the dtype of the other weights unless it is given."""
 _ALL_DTYPES = (*DTYPES, *PART_DTYPES)
 _OF_FILE = ("embedding_dtype", "head_dtype", "mtp_dtype")
 """Dtypes that follow the other weights in a GGUF file."""
@@ -54,12 +54,12 @@ SPLIT_MODES = ("layer", "row", "tensor")
 """Ways of llama.cpp to split a model over GPUs."""
 
 DEFAULT_ENGINE = "vllm"
-"""Whose host overheads and kernels are taken where nobody names an engine."""
+"""Engine whose host overheads and kernels are used if you name no engine."""
 
 _DATA = Path(__file__).parent / "data"
 _ROUTING_OF_MODEL, _ROUTING_OF_MODELS = 0.04, 0.09
-"""Standard deviations of the routing correlation: of one model between texts and sources, as 0.15
-to 0.25 of Qwen3.6 or 0.13 to 0.16 of Laguna; and between the nine models measured [-]."""
+"""Standard deviations of the routing correlation: of one model between texts and sources, such as
+0.15 to 0.25 for Qwen3.6 or 0.13 to 0.16 for Laguna; and between the nine measured models [-]."""
 
 _DEFAULTS: dict[str, Any] = {
     "engine": DEFAULT_ENGINE,
@@ -68,7 +68,7 @@ _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(DEGREES, 1),
     "decode_context_parallel": 1,
     "data_parallel": None,  # as many as expert_parallel needs
-    "draft_tensor_parallel": None,  # as many as the target's
+    "draft_tensor_parallel": None,  # as many as the target has
 }
 
 
@@ -113,7 +113,7 @@ def resolve(values: Mapping[str, Any]) -> tuple[Deployment, dict[str, Any]]:
 
 
 def deployed_as_named(where: Where) -> Deployment:
-    """Return the deployment of what was named, in the degrees named: else on one GPU."""
+    """Return the deployment with the degrees that were named; on one GPU if none was named."""
     what_ifs = where.what_ifs
     given: Mapping[str, Any] = where.named
     place = "changes " if where.changes else ""
@@ -130,9 +130,11 @@ def deployed_as_named(where: Where) -> Deployment:
     engine = _told(engine, given)
     if engine.is_of_mean_host and "host_speed" not in given:
         engine = replace(engine, host_speed=engine.host_speed * hardware.host_speed)
-    if hardware.kind == "cpu":  # its host computes itself: no second stream, no graphs
+    if hardware.kind == "cpu":  # the host computes: no second stream, no graphs
         engine = replace(engine, hides_host="none", shared_beside=(), graphs=None)
-    if engine.stack == LLAMA_CPP and "weight_dtype" in dtypes:  # of all matrices of a file
+    if (
+        engine.stack == LLAMA_CPP and "weight_dtype" in dtypes
+    ):  # one dtype for all matrices of a file
         dtypes = dict.fromkeys(_OF_FILE, dtypes["weight_dtype"]) | dtypes
     if "attention_dtype" in dtypes:  # one for all layers
         layers = (replace(group, mixer_dtype=None, output_dtype=None) for group in target.layers)
@@ -151,13 +153,9 @@ def deployed_as_named(where: Where) -> Deployment:
     target = with_usual_activations(target, hardware, stack, dtypes)
     target = with_usual_cache(target, hardware, stack, {**what_ifs["target"], **dtypes})
     drafter = _drafter(given, target).run_by(engine.draft_model_first)
+    if given.get("host_expert_layers") == "all":
+        given = {**given, "host_expert_layers": target.expert_layers}
     settings = {name: _SETTINGS[name](name, given) for name in _SETTINGS.keys() & given.keys()}
-    if "host_expert_layers" in given:
-        is_all = given["host_expert_layers"] == "all"
-        of_experts = (
-            target.expert_layers if is_all else _degree("host_expert_layers", given, least=0)
-        )
-        settings["host_expert_layers"] = of_experts
     settings |= {} if "routing_correlation" in given else assumed_routing(target)
     return Deployment(
         target=target,
@@ -175,9 +173,9 @@ def laid_out(
 ) -> tuple[Deployment, dict[str, Any]]:
     """Return the deployment with other parallel degrees, and the assumptions made.
 
-    `told` is the note on the reason, where the degrees are assumed too.
+    `told` is the note on the reason for the degrees, if they are assumed.
     """
-    if "decode_context_parallel" in where.named:  # of GPUs that are known by now
+    if "decode_context_parallel" in where.named:  # checked once the number of GPUs is known
         shared = _degree("decode_context_parallel", where.named)
         degrees = {**degrees, "decode_context_parallel": shared}
     deployment = replace(deployment, **degrees) if degrees else deployment
@@ -190,8 +188,8 @@ def laid_out(
 def assumed_routing(target: Architecture) -> dict[str, float]:
     """Return the routing correlation of a target and its standard deviation, by field [-].
 
-    As measured, or expected of its training, where it is known by name (``data/routing.csv``); else
-    that of most models.
+    ``data/routing.csv`` contains the correlations of models that were measured, or that their
+    training suggests. Other targets have the typical correlation.
 
     >>> assumed_routing(load_architecture("gpt-oss-120b"))
     {'routing_correlation': 0.21, 'routing_deviation': 0.04}
@@ -232,13 +230,14 @@ _SETTINGS: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
     **dict.fromkeys(("routing_correlation", "memory_utilization", "temperature"), _single),
     **dict.fromkeys(DEGREES, _degree),
     "tree_width": partial(_degree, most=MAX_TOKENS_PER_SEQUENCE),
+    "host_expert_layers": partial(_degree, least=0),
     "state_rollback": partial(_one_of, known=ROLLBACKS),
 }
-"""How settings of a deployment are read."""
+"""Functions that check settings of a deployment, by name."""
 
 
 def _told(engine: EngineProfile, given: Mapping[str, Any]) -> EngineProfile:
-    """Return an engine as settings of it say."""
+    """Return an engine with the settings that were given for it."""
     if "host_speed" in given:
         engine = engine.on_host(_single("host_speed", given))
     if "attention_backend" in given:
@@ -261,7 +260,7 @@ def _record(value: Any, kind: type, load: Any) -> Any:
 
 
 def _is_gguf(given: Mapping[str, Any], target: Architecture, hardware: HardwareProfile) -> bool:
-    """Tell whether a target is a GGUF, by its name or by a dtype of llama.cpp."""
+    """Return whether a target is a GGUF, by its name or by a dtype of llama.cpp."""
     typed = given.get("target")
     is_named = isinstance(typed, str | Path) and gguf_name(Path(typed).name) is not None
     dtypes = (*map(given.get, _ALL_DTYPES), target.weight_dtype)
@@ -278,7 +277,7 @@ def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:
         if drafter.is_lookup:
             drafter = replace(drafter, proposal_rate=TYPICAL_PROPOSAL_RATE)
     lookup: dict[str, Any] = {n: float(check(n, given[n])) for n in LOOKUP if n in given}
-    is_any = lookup == {"proposal_rate": 1.0}  # each step has a draft, as of all other drafters
+    is_any = lookup == {"proposal_rate": 1.0}  # each step has a draft, as with all other drafters
     if lookup and (drafter == NO_DRAFTER or not (drafter.is_lookup or is_any)):
         name, value = next(iter(lookup.items()))
         raise InputError(name, value, "none, except with the drafter ngram or suffix")

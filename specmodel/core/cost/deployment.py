@@ -29,13 +29,13 @@ PREFILLS_FIRST = "sglang"
 """Stack of engines that prefill all prompts before they decode."""
 
 _STATE_SLOTS: dict[str, Slots] = {"sglang": "scratch"}
-"""What engines reserve of recurrent states, by stack; other stacks are taken to do as vLLM does."""
+"""How engines reserve recurrent states, by stack; other stacks are assumed to do it as vLLM."""
 
 NO_DRAFTER = Drafter(name="none")
 """Nothing drafts: every step is a decode step."""
 
 TYPICAL_MEMORY_UTILIZATION = 0.9
-"""Share of a GPU's memory that vLLM takes unless told otherwise [-]."""
+"""Share of a GPU's memory that vLLM uses by default [-]."""
 
 
 class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -47,8 +47,8 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         The served model, its drafter (`NO_DRAFTER` for none), the kind of GPU, and the serving
         stack.
     kernels, overheads
-        How the stack's kernels use the GPU, by default as its data sheet says. Overheads of the
-        engine, or draws of them, by default those of its profile.
+        How the stack's kernels use the GPU, by default as on its data sheet. Overheads of the
+        engine, or draws of them, by default the overheads in its profile.
     tensor_parallel, data_parallel
         GPUs that share the target's matrices, and replicas of this group; as few as needed if None
         [-].
@@ -57,22 +57,22 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         (`Layout`). As in engines, a draft model's experts are split over its GPUs in all replicas
         [-].
     decode_context_parallel
-        GPUs of a tensor-parallel group that share the cached tokens of each sequence. Drafter
-        layers that cannot be split so keep all tokens on each GPU [-].
+        GPUs of a tensor-parallel group that share the cached tokens of each sequence. If layers of
+        a drafter cannot share tokens, each GPU keeps all of them [-].
     draft_tensor_parallel
-        GPUs that share a draft model. If None, those of the target, as in engines, or as many of
-        them as split it evenly. A head follows the target [-].
+        GPUs that share a draft model. If None, all GPUs of the target share it, as in engines, or
+        as many of them as split it evenly. A head follows the target [-].
     routing_correlation, popularity, memory_utilization, tree_width, state_rollback, temperature
         As in `specmodel.predict`. The correlation may be draws that broadcast with the points [-].
     host_expert_layers
-        Number of first layers whose routed experts the host keeps [-].
+        Number of first layers with routed experts in the host's memory [-].
     layer_split
         GPUs that each keep some of the layers, as llama.cpp splits models by default [-].
     routing_deviation
         Standard deviation of an assumed correlation, 0 if the correlation is known [-].
     popularity_spread
-        How unequally experts are used if `popularity` is not given: 0 equally, None as the models
-        say. It may be draws too [-].
+        How unequally experts are used if `popularity` is not given: 0 for equal use, None for the
+        spread of each model. It may be an array of draws [-].
     """
 
     target: Architecture
@@ -113,13 +113,13 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         self._check_links()
         self._check_drafter()
         self._check_host()
-        _ = self.wider_dtypes, self.graph_limit  # which refuse what does not do
+        _ = self.wider_dtypes, self.graph_limit  # both raise an InputError if invalid
 
     @cached_property
     def wider_dtypes(self) -> dict[str, str]:
-        """Dtypes without a peak on the GPU, and the wider ones they are computed in."""
+        """Dtypes without a peak on the GPU, and the wider dtypes in which it computes them."""
         wider = {}
-        for model in self._models:
+        for model in self.models:
             for group, stored, dtype in model.arithmetic_dtypes:
                 try:
                     computed = self.hardware.compute_dtype(dtype)
@@ -131,7 +131,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def programs(self) -> dict[Hashable, Any]:
-        """Cache of what is built once for the deployment: programs of passes, memory as forms."""
+        """Cache of objects that are built once: programs of passes, and memory as forms."""
         return {}
 
     def with_draws(self, **changes: Any) -> "Deployment":
@@ -171,7 +171,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def stack(self) -> str | None:
-        """Name of the engine's stack, or else of the stack whose kernels are used."""
+        """Name of the engine's stack, or the stack of the kernels if the engine has none."""
         return self.engine.stack or self.kernels.stack
 
     @cached_property
@@ -203,7 +203,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def graph_limit(self) -> GraphLimit | None:
         """The largest pass of a replica that the engine runs from a CUDA graph, if known.
 
-        An InputError refuses a list of passes of which the last has logits beyond a GPU's memory.
+        Raise an InputError for a list of sizes if the logits of the last exceed a GPU's memory.
         """
         limit = graph_limit(self.engine, self.hardware, self.tensor_parallel)
         of_token = 4 * self.target.vocabulary_size / self.tensor_parallel
@@ -215,7 +215,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def states(self) -> StateKeeping:
-        """What the engine does with recurrent states."""
+        """How the engine keeps recurrent states."""
         slots = self.engine.state_slots or state_slots_of(self.stack)
         slots = "single" if self.replays else slots
         return StateKeeping(
@@ -227,7 +227,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def replays(self) -> bool:
-        """Whether accepted tokens run again after a refusal: of recurrent targets, by engine."""
+        """Whether accepted tokens of recurrent targets run again after a rejection."""
         engine, target = self.engine, self.target
         if not (engine.replays and self.has_drafter):
             return False
@@ -238,7 +238,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def recurrent_model(self) -> Architecture | None:
         """The first of target and draft models with recurrent layers, if any."""
-        return next((m for m in self._models if any(mix.is_recurrent for mix in m.mixers)), None)
+        return next((m for m in self.models if any(mix.is_recurrent for mix in m.mixers)), None)
 
     @cached_property
     def keeps_pages(self) -> bool:
@@ -250,8 +250,8 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def compressed_model(self) -> Architecture | None:
-        """The first of target and draft models whose cache entries are made of several tokens."""
-        return next((m for m in self._models if any(mix.pools_tokens for mix in m.mixers)), None)
+        """The first of target and draft models that combines several tokens in a cache entry."""
+        return next((m for m in self.models if any(mix.pools_tokens for mix in m.mixers)), None)
 
     @cached_property
     def layout(self) -> Layout:
@@ -279,7 +279,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def _draft_cut(self) -> int:
-        """GPUs of the target that a draft model is cut over: vLLM 0.33 wants all of them [-].
+        """GPUs of the target that split a draft model: vLLM 0.33 requires all of them [-].
 
         ``DraftModelProposer._raise_if_draft_tp_mismatch``; SGLang 0.5.23 has no other layout
         (``standalone_worker_v2.py``).
@@ -294,7 +294,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return link.spread_of_all_reduces(self.kernels.link_stack) if link else 0.0
 
     def graph_warnings(self, batch_size: FloatArray, verify_tokens: FloatArray) -> tuple[Note, ...]:
-        """Return a note if some steps are larger than every captured graph, else nothing."""
+        """Return a note if some steps are larger than every captured graph, else ()."""
         if self.graph_limit is None:
             return ()
         return self.graph_limit.warnings(batch_size, verify_tokens, *self._outside_graphs)
@@ -307,11 +307,12 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def _outside_graphs(self) -> tuple[int, float]:
-        """The number of replicas, and what the host needs for a kernel outside graphs [s]."""
+        """Number of replicas [-], and host time to launch a kernel outside graphs [s]."""
         return self.layout.replicas, float(np.mean(self.engine_seconds.eager_kernel_time))
 
     @property
-    def _models(self) -> tuple[Architecture, ...]:
+    def models(self) -> tuple[Architecture, ...]:
+        """Models that run on the GPUs: the target, and those of its drafter."""
         return self.target, *self.drafter.architectures
 
     def _check_drafter(self) -> None:
@@ -333,7 +334,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             raise InputError("draft_tensor_parallel", self.draft_tensor_parallel, expected)
 
     def _check_host(self) -> None:
-        """Refuse experts on the host that the model has not, or of an engine that keeps none."""
+        """Refuse experts on the host if the model or the engine does not allow them."""
         layers = self.host_expert_layers
         if layers and self.stack != LLAMA_CPP:
             expected = f"0, or the engine {LLAMA_CPP}: only it keeps experts on the host"
@@ -343,7 +344,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             raise InputError("host_expert_layers", layers, f"{expected} of {self.target.name}")
 
     def _check_links(self) -> None:
-        """Refuse degrees by which GPUs exchange messages that nothing carries."""
+        """Refuse degrees for which the GPUs need a link or a network that they lack."""
         layout, gpu, most = self.layout, self.hardware, self.layout.gpus_per_node
         names = ("tensor_parallel", "expert_parallel", "draft_tensor_parallel")
         degrees = {name: (getattr(self, name) or 1,) * 2 for name in names}
@@ -361,5 +362,5 @@ _LINKED = "to use several, name a network such as `link=roce-200g`"
 
 
 def state_slots_of(stack: str | None) -> Slots:
-    """Return what an engine reserves of recurrent states, by the name of its stack."""
+    """Return how an engine reserves recurrent states, by the name of its stack."""
     return _STATE_SLOTS.get(stack or "", "aligned")

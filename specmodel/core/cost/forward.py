@@ -1,9 +1,8 @@
 """Compute the work of a forward pass, by component: FLOPs, bytes and kernels on each GPU.
 
-One function of the sequences that a pass carries: decoding is verification with one token a
-sequence, and groups of sequences may differ. Kernel counts are those of a serving stack with fused
-norms, fused gate and up projections and one attention kernel. All numbers are real-valued, so that
-time is continuous in them.
+One function serves all passes: decoding is verification with one token per sequence, and groups of
+sequences may differ. Kernels are counted as in a serving stack with fused norms, fused gate and up
+projections, and one attention kernel. All numbers are real-valued, and time is continuous in them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,10 +51,10 @@ def pass_work(
 
     Under tensor parallelism, each GPU has its share of every matrix. All GPUs have copies of
     latents, routers, norms, a draft head's projection, and of keys and values if there are fewer
-    heads than GPUs. All ranks load the union of experts. If groups of GPUs share the experts, the
-    work is that of the busiest group, which is assumed to have both the most experts and the most
-    tokens. If attention is data-parallel, the work of all but the routed experts is that of the
-    replica with the most tokens. Whole experts receive their tokens by an all-to-all, split ones by
+    heads than GPUs. All ranks load the union of experts. If groups of GPUs share the experts, this
+    is the work of the busiest group. The group is assumed to have both the most experts and the
+    most tokens. If attention is data-parallel, all other components have the work of the replica
+    with the most tokens. Whole experts receive their tokens by an all-to-all, split experts by
     gathering.
 
     Parameters
@@ -85,7 +84,7 @@ def pass_work(
 
 
 def work_at(works: Mapping[str, Work], carried: Carried, experts: RoutedExperts | None) -> PassWork:
-    """Return work in forms for what a pass carries, without what is nowhere any."""
+    """Return the work of a pass from its forms, without components that do nothing."""
     found = {name: work.at(carried) for name, work in works.items()}
     active = carried[active_experts_of(experts)] if experts else np.ones(())
     done = {name: w for name, w in found.items() if np.any(w.kernels + w.activation_bytes)}
@@ -103,10 +102,10 @@ def pass_components(
     walk: Walk | None = None,
     code: EngineCode = NO_ENGINE,
 ) -> Mapping[str, Work]:
-    """Return the work of a pass by component, as sums of measures of what the pass carries.
+    """Return the work of a pass by component, as sums of measures of its sequences.
 
-    Arguments are those of `pass_work`; `taken_by` says which kernels take any of the sequences, and
-    `walk` is that of `Deployment`.
+    Arguments are described in `pass_work`. `taken_by` names the kernels that process any of the
+    sequences. `walk` is the result of `cost.attention.attention_walk`.
     """
     architecture.check_layout(layout)
     run = Pass(architecture.stream, layout, states, compute_capability, taken_by, walk, code)
@@ -116,7 +115,7 @@ def pass_components(
 
 
 def _whole(a: Architecture, run: Pass) -> dict[str, Work]:
-    """Return the components of all layers, and of what comes before and after them."""
+    """Return the components of all layers, of the embedding and of the LM head."""
     h, n = a.hidden_size, run.layout.tensor_parallel
     components = {
         "embedding": look_up(run, width=a.embedding_size or h, made=h, dtype=a.activation_dtype),
@@ -135,17 +134,18 @@ def _whole(a: Architecture, run: Pass) -> dict[str, Work]:
 
 
 def _projection(a: Architecture, run: Pass) -> dict[str, Work]:
-    """Return the product that makes the input of a draft head from features of its target."""
+    """Return the product that projects features of the target to the input of a draft head."""
     h, wide, dtype = a.hidden_size, a.input_projection_size, a.input_projection_dtype
     return {"input_projection": _linear(run, run.num_tokens, wide * h, dtype, wide, h)}
 
 
 def _context(a: Architecture, run: Pass) -> dict[str, Work]:
-    """Return the components that make keys and values of all layers from features of the target.
+    """Return the components that compute keys and values of all layers from target features.
 
-    One product serves all layers, or one each where weights of grouped heads are quantised; norms
-    and rotation of keys are a kernel each for all, and each layer stores its own (``qwen3_dflash``,
-    ``dspark_mla`` and ``deepseek_v4/nvidia/dspark`` in vLLM 0.33).
+    One product serves all layers. If weights of grouped heads are quantised, each layer has its
+    own. One kernel normalises and one rotates the keys of all layers. Each layer stores its keys
+    with a further kernel (``qwen3_dflash``, ``dspark_mla`` and ``deepseek_v4/nvidia/dspark`` in
+    vLLM 0.33).
     """
     h, n = a.hidden_size, run.layout.tensor_parallel
     components = _projection(a, run) | {"norms": norms(run, 1)}
@@ -185,7 +185,7 @@ def _of_layers(a: Architecture, run: Pass) -> Iterator[tuple[str, Work]]:
 
 
 def _add(components: dict[str, Work], name: str, work: Work) -> None:
-    """Add the work of some layers; on weights of another dtype it is a component of its own."""
+    """Add the work of some layers; weights of another dtype make a separate component."""
     same = components.get(name)
     if same is None:
         components[name] = work
@@ -206,13 +206,13 @@ def _linear(
 
 
 def _drawing(a: Architecture, run: Pass) -> dict[str, Work]:
-    """Return all components, and the drawing of tokens, which every GPU does alike."""
+    """Return all components, and the sampling of tokens, which every GPU repeats."""
     sampling = drawn(run.replica.num_logits, a.vocabulary_size, a.activation_dtype)
     return _whole(a, run) | {"sampling": sampling}
 
 
 def _norms(a: Architecture, run: Pass) -> Work:
-    """Return the work of norms; in kernels of all-reduces they neither launch nor read sums."""
+    """Return the work of norms, without the norms that kernels of all-reduces do."""
     work = norms(run, a.num_norms - sum(extra.fused_norms(a.around) for extra in a.extras))
     gpus, row_bytes = run.layout.tensor_parallel, a.stream.residual_bytes * a.hidden_size
     most = run.code.normed_tokens(a.name, run.compute_capability, gpus, row_bytes)
@@ -228,7 +228,7 @@ def _norms(a: Architecture, run: Pass) -> Work:
 
 
 def _reductions(a: Architecture, layout: Layout) -> int:
-    """Return the all-reduces of blocks and of the embedding, on more GPUs than one [-]."""
+    """Return the number of all-reduces of blocks and of the embedding on several GPUs [-]."""
     of_blocks = sum(part.reductions(layout) * n for part, n in a.feed_forwards.items())
     return of_blocks + sum(n for mixer, n in a.mixers.items() if mixer.output_size) + 1
 
@@ -240,8 +240,8 @@ _SQUARES_BYTES = 8
 def _all_reduce(a: Architecture, run: Pass) -> Work:
     """Return an all-reduce after each mixer, each feed-forward block and the embedding.
 
-    Logits, and what is made of the embedding for each layer, are gathered, which sends half of what
-    reducing them would; embedding tables of the layers count as one more embedding.
+    Logits, and the inputs that each layer reads from the embedding, are gathered, which sends half
+    the bytes of an all-reduce. Embedding tables of the layers count as one more embedding.
     """
     layout = run.layout
     if layout.tensor_parallel == 1:

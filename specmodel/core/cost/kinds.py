@@ -1,4 +1,4 @@
-"""Kinds of kernels that a model runs, their fits, and the dtypes that they usually meet."""
+"""Kinds of kernels that a model runs, their fits, and the usual dtypes of their inputs."""
 
 from collections.abc import Mapping
 from functools import lru_cache, partial
@@ -58,11 +58,11 @@ def _kernels_of_part(part: Stored) -> tuple[tuple[str, str, str], ...]:
 def with_usual_activations(
     target: Architecture, hardware: HardwareProfile, stack: str | None, given: Mapping[str, str]
 ) -> Architecture:
-    """Return a target with activations in the dtype that kernels multiply its weights with.
+    """Return a target with the activation dtype that kernels use for its weights.
 
-    `stack` is whose kernels run, and `given` are dtypes that the user named. Activations among them
-    stay, and are refused where no kernel multiplies them with the weights. Others stay as in the
-    checkpoint unless the weights ask for another dtype.
+    `stack` is the stack of the kernels, and `given` contains dtypes that the user named. A named
+    activation dtype stays; an InputError refuses it if no kernel multiplies it with the weights.
+    Otherwise, the dtype of the checkpoint stays unless the weights need another one.
     """
     if "activation_dtype" in given:
         for name in ("weight_dtype", "expert_dtype"):
@@ -82,14 +82,14 @@ def with_usual_activations(
 def with_usual_cache(
     target: Architecture, hardware: HardwareProfile, stack: str | None, given: Mapping[str, Any]
 ) -> Architecture:
-    """Return a target whose cache has the dtype that its engine keeps sparse attention's in."""
+    """Return a target with the cache dtype that its engine uses for sparse attention."""
     if "kv_dtype" in given or BYTES_PER_ELEMENT[target.kv_dtype] < 2:
         return target
     return replace(target, kv_dtype="fp8") if narrows_cache(target, hardware, stack) else target
 
 
 def narrows_cache(target: Architecture, hardware: HardwareProfile, stack: str | None) -> bool:
-    """Whether an engine keeps the target's cache in 8 bits on a GPU unless it is told."""
+    """Return whether an engine keeps the target's cache in 8 bits on a GPU by default."""
     least = engine_code(stack).sparse_cache_capability
     is_new = (hardware.compute_capability or 0.0) >= least
     return is_new and "sparse_attention" in kernels_of(target)
@@ -98,13 +98,13 @@ def narrows_cache(target: Architecture, hardware: HardwareProfile, stack: str | 
 def _usual(
     weights: str, *, own: str, hardware: HardwareProfile, stack: str | None, is_given: bool
 ) -> str:
-    """Return the dtype of the activations that weights usually meet on a GPU.
+    """Return the usual dtype of the activations that are multiplied with weights on a GPU.
 
-    Weights given as fp8 meet fp8 where the GPU computes in it. NVFP4 meets NVFP4 and mxfp4 meets
-    fp8 (mxfp8) where it computes in four bits (TensorRT-LLM; SGLang 0.5.23,
-    ``quantization/mxfp4.py``), but 16 bits in vLLM 0.33 (``fused_moe/oracle/mxfp4.py``) unless the
-    model's `own` activations are narrow; on older GPUs both meet 16 bits. A checkpoint of NVFP4
-    that keeps activations in 16 bits says so.
+    Weights given as fp8 have fp8 activations if the GPU computes in fp8. If it computes in four
+    bits, NVFP4 has NVFP4 activations, and mxfp4 has fp8 (mxfp8) activations (TensorRT-LLM; SGLang
+    0.5.23, ``quantization/mxfp4.py``). vLLM 0.33 uses 16 bits for mxfp4 unless the model's `own`
+    activations are narrow (``fused_moe/oracle/mxfp4.py``). On older GPUs, both have 16 bits. So do
+    checkpoints of NVFP4 that state 16 bits for activations.
     """
     kernels, is_wide = kernel_dtype(weights), BYTES_PER_ELEMENT[own] >= 2
     if kernels == "fp8":

@@ -19,20 +19,20 @@ from specmodel.core.cost.forward import pass_components
 from specmodel.core.cost.passes import PassTime
 from specmodel.core.cost.programs import Only, PassProgram
 from specmodel.core.cost.steps import DraftTime, Step, StepTimes, step_of
-from specmodel.core.drafters.passes import DraftPasses, Part
+from specmodel.core.drafters.passes import DraftPasses, Part, refuse_tokens
 from specmodel.core.layers.batch import Layout, Routing, SequenceGroup, carried_by
 from specmodel.core.models.architecture import Architecture
 
 
 class KnownPasses(NamedTuple):
-    """Passes of a step that were timed before: a decode step, and those of the drafter."""
+    """Passes that were timed before: a decode step, and passes of the drafter."""
 
     plain_pass: PassTime
     draft_passes: tuple[DraftTime, ...] = ()
 
 
 class KernelErrors(Struct, frozen=True, eq=False):
-    """Factors on kernels by kind and on `MESSAGES`, and one of the deployment on all of it [-]."""
+    """Factors on kernels by kind and on `MESSAGES`, and one factor on the whole deployment [-]."""
 
     forward: Mapping[str, FloatArray]
     verify: Mapping[str, FloatArray]
@@ -53,9 +53,9 @@ def step_times(
 ) -> StepTimes:
     """Return the times of a draft-and-verify step, which `step_of` computes from its passes.
 
-    The host looks up drafts one sequence after another, on each replica its own. If a share r of
-    the sequences has a proposal, at least one has one with chance ``1 - (1 - r)^B``. The others
-    then have one token in the same pass.
+    On each replica, the host looks up drafts for one sequence after another. If each sequence has a
+    proposal with chance r, at least one of B has a proposal with chance ``1 - (1 - r)^B``. The
+    others then have one token in the same pass.
 
     Parameters
     ----------
@@ -125,8 +125,9 @@ def split_by_length(
 ) -> PassTime:
     """Return the passes over a batch in which some sequences have a draft.
 
-    Unless all of them have one, which `whole` takes at once, all carry a token in a pass as long as
-    `plain`, and each run of sequences with a draft carries the rest of it in a pass of its own.
+    If all sequences have a draft, one pass (`whole`) verifies them. Otherwise, a pass as long as
+    `plain` verifies one token of each sequence. A further pass for each run of neighbouring
+    sequences with a draft verifies the rest.
     """
     B, rate = verified.batch_size, deployment.drafter.proposal_rate
     tokens, chance = verified.tokens_per_sequence, np.maximum(verified.speculating_chance, 1e-300)
@@ -146,60 +147,10 @@ def split_by_length(
     return replace(whole, beside=whole.beside + more, host_time=whole.host_time + host)
 
 
-def passes_of_batch(
-    tokens: Sequence[int],
-    *,
-    is_unified: bool = False,
-    is_recurrent: bool = False,
-    snapshots: int = 0,
-) -> int:
-    """Return how many passes the target makes of a batch.
-
-    Parameters
-    ----------
-    tokens
-        Tokens of each slot in order, 0 of an idle one [token].
-    is_unified
-        Whether slots share one cache: their tokens then fit one pass, whatever their numbers.
-    is_recurrent
-        Whether layers keep states: lengths are then equal in a pass in either case.
-    snapshots
-        Drafted tokens whose states are kept, which may not fall into two passes; 0 for none
-        [token].
-
-    Notes
-    -----
-    ``llama_batch_allocr::split_equal`` and ``llama_memory_hybrid`` of llama.cpp 0.7.0. With one
-    cache for each slot a pass takes slots in a row.
-
-    Examples
-    --------
-    >>> passes_of_batch([4, 4, 4, 4]), passes_of_batch([4, 3, 2, 1]), passes_of_batch([4, 0, 4])
-    (1, 4, 2)
-    """
-    if is_unified and not is_recurrent:
-        return 1
-    left = [n for n in tokens if n] if is_unified else [*tokens]
-    lengths = [n for n in left if n]
-    if snapshots and 0 < max(lengths) - min(lengths) <= snapshots:
-        return len(lengths)
-    count = 0
-    while any(left):
-        first = next(i for i, n in enumerate(left) if n)
-        rest = left[first:]
-        row = rest[: rest.index(0)] if 0 in rest and not is_unified else [n for n in rest if n]
-        least, count = min(row), count + 1
-        taken = 0
-        for i in range(first, len(left)):
-            if left[i] and taken < len(row):
-                left[i], taken = left[i] - least, taken + 1
-    return count
-
-
 def runs_of_proposing(slots: FloatArray, share: float) -> FloatArray:
-    """Return the mean number of runs of slots in a row that have a proposal, at least 1 [-].
+    """Return the mean number of runs of neighbouring slots with a proposal, at least 1 [-].
 
-    Each of the `slots` has one with chance `share`, whatever the others have [-].
+    Each of the `slots` has a proposal with chance `share`, independently of the others [-].
     """
     return np.maximum(share + (slots - 1) * share * (1 - share), 1.0)
 
@@ -234,8 +185,8 @@ def launched(
 ) -> PassTime:
     """Return a pass with the host's time for launches outside the engine's CUDA graphs.
 
-    Layers of a model `in_pieces` run from piecewise graphs, without attention, as far as graphs go.
-    All-reduces of prompts show no further launches, which their work hides.
+    Layers of a model `in_pieces` run from piecewise graphs, without attention, up to the largest
+    graph. Launches of all-reduces of prompts add no time, as the work of prompts hides them.
     """
     limit = deployment.graph_limit
     if limit is None:
@@ -251,17 +202,17 @@ def launched(
             more = more + work.kernels * (LAUNCHES_OF_MESSAGES * doubled - 1)
     each = (time.launches() + more) * (UNCOMPILED if limit.count == 0 else 1.0)
     launches = np.where(is_beyond, each, pieces)
-    launch_time = deployment.engine_seconds.eager_time(launches)
+    launch_time = deployment.engine_seconds.eager_kernel_time * launches
     return replace(time, launch_time=np.asarray(launch_time))
 
 
 def decode_pass(
     deployment: Deployment, sequences: SequenceGroup, tokens: FloatArray, only: Only = "all"
 ) -> PassTime:
-    """Return a decode step or a verify pass of so many tokens, with the host's launches.
+    """Return a decode step or a verify pass over `tokens` tokens, with the host's launches.
 
-    It is padded to the next graph where their sizes were given. Padding has no context: what does
-    not depend on contexts takes as long as that of the graph.
+    If sizes of graphs were given, the pass is padded to the next size. Padding has no context, so
+    only components that do not depend on contexts take the time of the padded size.
     """
     B, limit = sequences.batch_size, deployment.graph_limit
     time = target_pass(deployment, sequences, only)
@@ -289,7 +240,7 @@ def sequences_of(
 def drafting_pass(
     deployment: Deployment, passes: DraftPasses, plain: SequenceGroup, only: Only = "all"
 ) -> PassTime:
-    """Return the time of one of some draft passes, over the sequences of a decode step."""
+    """Return the time of one draft pass over the sequences of a decode step."""
     sequences = replace(
         plain,
         tokens_per_sequence=passes.tokens_per_sequence,
@@ -311,28 +262,24 @@ def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numer
         why += " cannot share it"
     if model is None:
         return
-    is_tree = np.asarray(verify_tokens != gamma + 1)
-    if is_tree.any():
-        bad = np.broadcast_to(verify_tokens, is_tree.shape)[is_tree].item(0)
-        bad = int(bad) if bad == int(bad) else bad
-        expected = f"draft_length + 1 (a chain): {why.format(model.name)}"
-        raise InputError("verify_tokens", bad, expected)
+    why = why.format(model.name)
+    refuse_tokens(verify_tokens, verify_tokens != gamma + 1, f"draft_length + 1 (a chain): {why}")
     if deployment.tree_width > 1:
-        expected = f"1 (a chain): {why.format(model.name)}"
-        raise InputError("tree_width", deployment.tree_width, expected)
+        raise InputError("tree_width", deployment.tree_width, f"1 (a chain): {why}")
 
 
 def target_pass(
     deployment: Deployment, sequences: SequenceGroup | Sequence[SequenceGroup], only: Only = "all"
 ) -> PassTime:
-    """Return the time of one target pass, whose `work()` returns its work.
+    """Return the time of one target pass; `PassTime.work` returns its work.
 
     Parameters
     ----------
     deployment, sequences
         What runs where, and the sequences of the pass, in one group or several.
     only
-        "all" components, "contexts" for those that depend on contexts alone, "free" for the others.
+        Components to time: "all", "contexts" for components that depend on contexts, "free" for
+        the others.
     """
     d = deployment
     part: Part = "drawing" if d.temperature > 0 else "layers"
@@ -380,7 +327,7 @@ def _timed(
         how = (d.states, gpu.compute_capability, taken, part, walk, d.code)
         works = pass_components(model, layout, *how)
         program = PassProgram.of(works, gpu, d.kernels, model.experts)
-        d.programs[key] = model, program  # which keeps the model, and so its id
+        d.programs[key] = model, program  # the reference to the model keeps its id valid
     time: PassTime = d.programs[key][1].time(carried, seconds, only)
     factor = d.engine_seconds.gpu_time_factor
     return time if isinstance(factor, float) and factor == 1 else time.scaled({}, factor)

@@ -1,4 +1,4 @@
-"""Find the fewest GPUs that hold a deployment and some requests, as degrees."""
+"""Find the fewest GPUs with room for a deployment and some requests, as parallel degrees."""
 
 import math
 from typing import Any
@@ -12,24 +12,23 @@ from specmodel.core.cost.memory import MemoryUse
 from specmodel.core.layers.batch import SINGLE_GPU
 
 HELD = (32, 1024)
-"""Requests that a layout must hold beside weights and drafter, and the tokens of each [token]."""
+"""Requests for which a layout needs room after weights and drafter, and their tokens [token]."""
 _VERIFIED = 4
 """Tokens of a step whose recurrent states are counted too [token]."""
 _SIZES = (1, 2, 4, 8)
 _COUNTS = (*_SIZES, *(8 * nodes for nodes in (2, 3, 4, 6, 8, 12, 16)))
-"""GPUs that are tried, several nodes of eight where one is too small."""
+"""Numbers of GPUs to try: in one node, then in several nodes of eight [-]."""
 
 Degrees = dict[str, Any]
 
 
 def smallest_layout(deployment: Deployment, held: tuple[int, int] = HELD) -> Degrees:
-    """Return the degrees of the fewest GPUs that hold a deployment, whatever its layout.
+    """Return the degrees of the fewest GPUs with room for weights, drafter and requests.
 
-    GPUs are 1, 2, 4 or 8 over which all matrices are cut, then nodes of eight that each have a
-    replica of all but the experts, which are spread over as many GPUs as they allow. An engine that
-    splits layers has each GPU hold some. Held are
-    weights, drafter and requests, each of some tokens; an InputError says how many GPUs would do if
-    no layout holds them.
+    One, 2, 4 or 8 GPUs split all matrices. With more, each node of eight has a replica of all
+    weights but the experts, which are spread over as many GPUs as possible. An engine that splits
+    layers puts some layers on each GPU. `held` contains the number of requests and the tokens of
+    each. If no layout has room, an InputError states how many GPUs would be enough.
 
     Examples
     --------
@@ -56,15 +55,15 @@ def layout_of(deployment: Deployment, num_gpus: int) -> Degrees:
     {'tensor_parallel': 8, 'data_parallel': 2, 'expert_parallel': 16}
     """
     degrees = _degrees(deployment, num_gpus)
-    replace(deployment, **(_ONE_GPU | degrees))  # refuses what does not do
+    replace(deployment, **(_ONE_GPU | degrees))  # raises an InputError if invalid
     return degrees
 
 
 def layouts_of(deployment: Deployment) -> list[Degrees]:
-    """Return the layouts of the GPUs of a deployment, whether they hold it or not.
+    """Return the possible layouts of the GPUs of a deployment, with or without enough memory.
 
-    Matrices are cut over some GPUs of a node, the others have replicas of all but the experts;
-    experts are cut likewise over all GPUs, or spread over them whole.
+    Some GPUs of a node split the matrices; the others have replicas of all weights but the experts.
+    Experts are split over all GPUs, or whole experts are spread over them.
 
     Examples
     --------
@@ -77,7 +76,7 @@ def layouts_of(deployment: Deployment) -> list[Degrees]:
     1 2 1
     1 2 2
     """
-    if deployment.engine.splits_layers:  # which cuts nothing
+    if deployment.engine.splits_layers:  # and no matrices
         return []
     count, found = deployment.layout.num_gpus, []
     groups = (1, count) if deployment.target.is_moe and count > 1 else (1,)
@@ -90,7 +89,7 @@ def layouts_of(deployment: Deployment) -> list[Degrees]:
 
 
 def holds(deployment: Deployment, tokens: int = HELD[1]) -> bool:
-    """Return whether a layout holds weights, drafter and a request of so many tokens [token]."""
+    """Return whether weights, drafter and a request of `tokens` tokens fit in memory [token]."""
     return bool(MemoryUse(deployment, tokens, _VERIFIED).max_batch_size >= 1)
 
 
@@ -124,9 +123,10 @@ def _laid(deployment: Deployment, degrees: Degrees) -> Deployment | None:
 
 
 def _too_small(deployment: Deployment, held: tuple[int, int]) -> InputError:
-    """Return the error to raise where no number of GPUs holds the model and its requests.
+    """Return the error for a model and requests that fit on no number of GPUs.
 
-    It says how much memory is needed, how many GPUs have that, and the most that can share it.
+    Its message contains the memory needed, the GPUs that have so much, and the most that can share
+    the model.
     """
     requests, tokens = held
     memory = MemoryUse(replace(deployment, **_ONE_GPU), tokens, _VERIFIED)

@@ -24,25 +24,24 @@ LOGGED_TOKENS = 8192
 
 
 _ALIGNED, _MUCH_MORE, _ENDLESS = 16, 1.5, 1e15
-Mixed = tuple[TokenMixer, Stream, int, int]
-"""A mixer, what its layers share, the GPUs that cut it, and its layers [-]."""
 
 
 class Pages(Struct, frozen=True):
     """Pages of a cache that attention shares with recurrent states on each GPU, as vLLM cuts it.
 
-    A page holds one state of a recurrent layer, or as many tokens of an attention layer as have no
-    fewer bytes, in 16s (``Platform._align_hybrid_block_size`` of 0.28 and 0.33). Layers of each
-    kind are grouped by as many as the rarest kind has, or the commonest if that has less than half
-    as many more (``_get_kv_cache_groups_uniform_page_size`` in ``v1/core/kv_cache_utils.py``). A
-    block is a page for each layer of a group, and each group of a request takes blocks of its own:
-    one for each state that is reserved, which of the prefix cache counts once a request fills a
-    block (``MambaManager`` in ``v1/core/single_type_kv_cache_manager.py``).
+    A page contains one state of a recurrent layer, or the least multiple of 16 tokens of an
+    attention layer with as many bytes (``Platform._align_hybrid_block_size`` of 0.28 and 0.33).
+    Layers of each kind form groups of as many layers as the rarest kind has. If the commonest kind
+    has fewer than one and a half times as many, groups have its number
+    (``_get_kv_cache_groups_uniform_page_size`` in ``v1/core/kv_cache_utils.py``). A block is a page
+    for each layer of a group. Each group of a request has its own blocks: one for each reserved
+    state. The state for the prefix cache counts from the first full block of a request
+    (``MambaManager`` in ``v1/core/single_type_kv_cache_manager.py``).
 
-    `layers` are those of a group, `recurrent` the groups of recurrent ones [-]; `token_bytes` is
-    what an attention layer keeps of a token, `state_bytes` what a recurrent one keeps without
-    drafts, and more for each drafted token [B]. Of each kind of attention, `attention` has the
-    groups [-], the bytes of a token, and the most that its window keeps [B].
+    `layers` is the number of layers in a group, `recurrent` the number of recurrent groups [-].
+    `token_bytes` is what an attention layer keeps of a token. `state_bytes` is what a recurrent
+    layer keeps without drafts, and the addition for each drafted token [B]. For each kind of
+    attention, `attention` contains the groups [-], bytes per token, and most bytes of a window [B].
     """
 
     layers: int
@@ -54,7 +53,7 @@ class Pages(Struct, frozen=True):
     def request_bytes(
         self, states: StateKeeping, entries: FloatArray, tokens: FloatArray
     ) -> FloatArray:
-        """Return what a request takes that has `entries` after a step over `tokens` tokens [B]."""
+        """Return the bytes of a request with `entries` after a step over `tokens` tokens [B]."""
         state, more = self.state_bytes
         unit = _ALIGNED * self.token_bytes
         page = unit * np.maximum(np.ceil((state + more * (tokens - 1)) / unit), 1)
@@ -65,14 +64,16 @@ class Pages(Struct, frozen=True):
         return np.asarray(blocks * self.layers * page)
 
 
-def pages_of(mixers: Sequence[Mixed]) -> Pages:
-    """Return the pages of the mixers of a target and of its drafter, if that is loaded."""
-    counts: dict[TokenMixer, int] = {}
-    for mixer, _, _, layers in mixers:
-        counts[mixer] = counts.get(mixer, 0) + layers
+def pages_of(models: Sequence[tuple[Architecture, Layout]]) -> Pages:
+    """Return the pages of the models that are loaded, each in its layout."""
+    counts, own = dict[TokenMixer, int](), dict[TokenMixer, tuple[Stream, int]]()
+    for model, layout in models:
+        for mixer, layers in model.mixers.items():
+            shared = model.stream, layout.tensor_parallel
+            if mixer.sequence_bytes(1, *shared):
+                counts[mixer], own[mixer] = counts.get(mixer, 0) + layers, shared
     fewest, most = min(counts.values()), max(counts.values())
     group = most if most < _MUCH_MORE * fewest else fewest
-    own = {mixer: (stream, n) for mixer, stream, n, _ in mixers}
     groups = {mixer: -(-layers // group) for mixer, layers in counts.items()}
     attending = [m for m in counts if not m.is_recurrent]
     each, most_kept = (
@@ -130,7 +131,7 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def _kept(self) -> tuple[float, Form]:
-        """Weights, and what is kept of a request as a form of its entries and tokens [B]."""
+        """Weights, and the memory of a request as a form of its entries and tokens [B]."""
         d, key = self.deployment, ("memory", self.has_drafter)
         if key not in d.programs:
             weights, drafted = float(d.target.weight_bytes(d.layout)), Form({})
@@ -148,14 +149,7 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
         if key not in d.programs:
             drafting = d.drafter.architectures if self.has_drafter else ()
             models = [(d.target, d.layout), *((model, d.draft_layout) for model in drafting)]
-            mixers = [
-                (mixer, model.stream, layout.tensor_parallel, layers)
-                for model, layout in models
-                for mixer, layers in model.mixers.items()
-            ]
-            d.programs[key] = pages_of(
-                [own for own in mixers if own[0].sequence_bytes(1, *own[1:3])]
-            )
+            d.programs[key] = pages_of(models)
         pages: Pages = d.programs[key]
         return pages
 
@@ -195,15 +189,15 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
 
     def in_flight_bytes(self, tokens: int) -> FloatArray:
         """Return the bytes of a prompt's `tokens` in windows and compressors during prefill [B]."""
-        each = self._kept[1].terms.get(_TOKENS, 0.0)  # as for tokens that are verified
+        each = self._kept[1].terms.get(_TOKENS, 0.0)  # as for verified tokens
         return np.asarray(each * np.minimum(tokens, self.context_length))
 
     def warnings(
         self, batch_size: FloatArray, draft_length: Numeric | None = None
     ) -> tuple[Note, ...]:
-        """Return a note with figures if a batch does not fit, else nothing.
+        """Return a note with figures if a batch does not fit.
 
-        The note has the largest batch that fits, and the draft length for it [token].
+        The note contains the largest batch that fits, and its draft length [token].
         """
         largest, logged = self.max_batch_size, self._of_log()
         if (batch_size <= largest).all():
@@ -229,11 +223,12 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
         return (Note("beyond_memory", values), *logged)
 
     def _of_log(self) -> tuple[Note, ...]:
-        """Return a note if vLLM logs room for fewer long requests at its start, else nothing.
+        """Return a note if the startup log of vLLM states room for fewer long requests, else ().
 
-        It counts the tokens in flight of a prompt with each request, though they are bounded over
-        all (``get_max_concurrency_for_kv_cache_config``). The block manager of 0.25 runs 34
-        requests of 1,048,320 tokens of DeepSeek-V4-Flash at once where its log has room for 20.4.
+        The log counts the tokens in flight of a prompt for each request, but their number is
+        bounded over all requests (``get_max_concurrency_for_kv_cache_config``). For requests of
+        1,048,320 tokens of DeepSeek-V4-Flash, the log of 0.25 states 20.4, and its block manager
+        runs 34 at once.
         """
         d, context = self.deployment, float(np.max(self.context_length))
         of_log = self.in_flight_bytes(LOGGED_TOKENS)
@@ -246,7 +241,7 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
         return (Note("logged_concurrency", {**values, "fits": float(self.max_batch_size.min())}),)
 
     def _is_of_each(self, batch_size: FloatArray, draft_length: Numeric | None) -> bool:
-        """Tell whether each batch size has a draft length of its own, at one context."""
+        """Return whether each batch size has its own draft length, at one context."""
         if draft_length is None or np.size(self.context_length) > 1:
             return False
         return np.broadcast(batch_size, draft_length).size == np.size(draft_length)
@@ -262,7 +257,7 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
 
 
 def _of_request(_: object, name: str) -> FloatArray:
-    """Refuse to compute a number of a request, which is always given."""
+    """Refuse to compute a number of a request that must be given."""
     raise KeyError(name)
 
 
@@ -271,14 +266,14 @@ _ENTRIES, _TOKENS = Measure(_of_request, ("entries",)), Measure(_of_request, ("t
 
 
 class _Values(dict[Measure, FloatArray]):
-    """Values of measures of a request, computed from those given."""
+    """Values of measures of a request; others are computed from the given ones."""
 
     def __missing__(self, measure: Measure) -> FloatArray:
         return measure.rule(self, *measure.told)
 
 
 def _kept_of_request(model: Architecture, states: StateKeeping, layout: Layout) -> Form:
-    """Return what a request keeps on each GPU: its cache, and what verification reserves [B].
+    """Return the memory of a request on each GPU: its cache, and what verification reserves [B].
 
     The `Form` depends on the entries of the request and on the tokens that it verifies.
     """
@@ -293,7 +288,7 @@ def _kept_of_request(model: Architecture, states: StateKeeping, layout: Layout) 
 
 
 def _draft_weight_bytes(deployment: Deployment) -> float:
-    """Return the weights of the drafter beside what a head shares with the target [B]."""
+    """Return the weights of the drafter without the weights that a head shares [B]."""
     target, drafter, layout = deployment.target, deployment.drafter, deployment.draft_layout
     size = sum(model.weight_bytes(layout) for model in drafter.architectures)
     for head in drafter.architectures if drafter.is_head else ():

@@ -1,7 +1,7 @@
 """Compute the time of a pass from its work, by component, and of messages between GPUs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from operator import add
 
 import numpy as np
@@ -17,11 +17,11 @@ from specmodel.core.machines.hardware import HardwareProfile, Link, Network
 from specmodel.core.machines.kernels import Kernels
 
 MESSAGES = "messages"
-"""What factors on the time of messages stand under, beside those on kernels by their kind."""
+"""Key of the factor on the time of messages, among the factors on kernels by their kind."""
 
 
 class Links(Struct, frozen=True, eq=False):
-    """What carries messages: links of a GPU, and how fast all-reduces are on them."""
+    """Links of a GPU for messages, and how fast all-reduces run on them."""
 
     link: Link | None
     network: Network | None
@@ -53,8 +53,9 @@ def communication_time(part: Work, links: Links) -> FloatArray:
 class ComponentTime(Struct, frozen=True, eq=False):
     """Times of one component [s]; computing and streaming overlap, the rest adds up.
 
-    In a `TimeStack`, of several components along the first axis. `reading_time` is that of all
-    traffic without latencies, `hidden_time` what a component takes besides, beside another stream.
+    In a `TimeStack`, arrays contain several components along the first axis. `reading_time` is the
+    time of all traffic without latencies. `hidden_time` overlaps with another stream and does not
+    add to the pass.
     """
 
     compute_time: FloatArray
@@ -92,9 +93,9 @@ _OF_KERNELS = (
 
 
 class TimeStack(Struct, frozen=True, eq=False):
-    """Times of a pass's components that vary alike, stacked along the first axis of all arrays.
+    """Times of several components of a pass, stacked along the first axis of all arrays.
 
-    `kinds` are their kinds of kernels, `causes` the causes named when their traffic grows.
+    `kinds` are their kinds of kernels. `causes` are reported as the cause if their traffic grows.
     """
 
     names: tuple[str, ...]
@@ -122,9 +123,9 @@ class TimeStack(Struct, frozen=True, eq=False):
 def side_by_side(
     timed: Sequence[TimeStack], second: Mapping[str, Work], tokens: Value
 ) -> list[TimeStack]:
-    """Return times in which works on a `second` CUDA stream overlap with those of the first.
+    """Return times in which work on a `second` CUDA stream overlaps with work on the first.
 
-    They overlap in full up to `beside_tokens` tokens, partly up to twice as many.
+    The streams overlap in full up to `Work.beside_tokens` tokens, and partly up to twice as many.
     """
     found = list(timed)
     if not second:
@@ -155,9 +156,9 @@ def _partly_hidden(times: ComponentTime, rows: Sequence[int], share: FloatArray)
     hidden, shown = np.zeros((len(times.busy_time), *shape)), dict[str, FloatArray]()
     for name in _OF_KERNELS:
         values = getattr(times, name)
-        if not isinstance(values, float):  # 0, where no component has any
+        if not isinstance(values, float):  # 0 for all components
             shown[name] = np.empty_like(hidden)
-            shown[name][...] = values  # which takes less than a product of all rows
+            shown[name][...] = values  # faster than a product of all rows
     for i in rows:
         total = times.busy_time[i] + (_row(times.link_time, i) + _row(times.launch_time, i))
         hidden[i] = total * share
@@ -180,7 +181,7 @@ def stacked(values: Sequence[Value]) -> FloatArray:
 
 
 def with_axes(array: FloatArray, axes: int) -> FloatArray:
-    """Return an array of components with so many axes, those missing put after the first."""
+    """Return an array of components with at least `axes` axes; new ones follow the first."""
     missing = max(axes - array.ndim, 0)
     return array.reshape(array.shape[0], *(1,) * missing, *array.shape[1:]) if missing else array
 
@@ -205,36 +206,16 @@ class PassTime(Struct, frozen=True, eq=False, dict=True):
         Host time to launch the kernels of a pass outside CUDA graphs [s].
     """
 
-    names: tuple[str, ...]
-    timed: tuple[TimeStack, ...]
-    host_time: FloatArray | float
-    loaded: Callable[[], FloatArray]
-    work: Callable[[], PassWork]
-    launches: Callable[[], Value]
+    names: tuple[str, ...] = ()
+    timed: tuple[TimeStack, ...] = ()
+    host_time: FloatArray | float = 0.0
+    loaded: Callable[[], FloatArray] = partial(np.zeros, ())
+    work: Callable[[], PassWork] = partial(PassWork, {}, np.zeros(()))
+    launches: Callable[[], Value] = float
     factors: Mapping[str, FloatArray] = field(default_factory=dict)
     common: FloatArray | float = 1.0
     beside: FloatArray | float = 0.0
     launch_time: FloatArray | float = 0.0
-
-    @classmethod
-    def of(
-        cls,
-        gpu_time: FloatArray,
-        host_time: FloatArray | float,
-        launch_time: FloatArray | float = 0.0,
-    ) -> "PassTime":
-        """Return a pass without components from its times on GPU and host [s]."""
-        work = PassWork({}, np.zeros(()))
-        return cls(
-            names=(),
-            timed=(),
-            host_time=host_time,
-            loaded=lambda: work.active_experts,
-            work=lambda: work,
-            launches=lambda: 0.0,
-            beside=gpu_time,
-            launch_time=launch_time,
-        )
 
     @property
     def active_experts(self) -> FloatArray:
@@ -280,13 +261,13 @@ class PassTime(Struct, frozen=True, eq=False, dict=True):
             total = self._by_kind()
         else:
             for stack in self.timed:
-                for time in stack.times.total_time:  # in one order, however many points there are
+                for time in stack.times.total_time:  # in the same order for any number of points
                     total = total + time
         return np.asarray(total * self.common + self.beside)
 
     def _by_kind(self) -> Value:
         """Return the time of all components, each with the factor of its kind [s]."""
-        # kernels of a kind are summed before the factor, which may be many draws of a few points
+        # kernels of a kind are summed first, as a factor may have many draws for a few points
         sums: dict[str, Value] = {}
         for stack in self.timed:
             times = stack.times
@@ -319,16 +300,16 @@ class PassTime(Struct, frozen=True, eq=False, dict=True):
         return self._with_host(self.host_time + shown)
 
     def _with_host(self, host_time: FloatArray | float) -> "PassTime":
-        """Return the pass with another host time [s], in which launches are included."""
+        """Return the pass with another host time, which includes launches [s]."""
         found = replace(self, host_time=host_time, launch_time=0.0)
-        vars(found)["gpu_time"] = self.gpu_time  # which stays
+        vars(found)["gpu_time"] = self.gpu_time  # unchanged
         return found
 
 
 def kernels_taken(
     part: Work, kernels: Kernels, hardware: HardwareProfile
 ) -> tuple[KernelParameters, str]:
-    """Return the parameters of the kernels that do a component, and the dtype of its arithmetic."""
+    """Return the parameters of the kernels of a component, and the dtype of its arithmetic."""
     dtypes = part.kind, part.stored_dtype, part.dtype
     taken, arithmetic = kernels.parameters(*dtypes), kernels.arithmetic(*dtypes)
     if taken.vector_rows and part.rows_per_token != 1:

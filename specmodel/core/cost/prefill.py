@@ -1,7 +1,7 @@
 """Compute the time of a prompt's prefill, and the share of it in steps of other requests."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,8 @@ def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
 
     The union of experts follows the law of `experts.expert_use`, which measurements support up to
     16 tokens of a sequence. At the typical correlation, 8,192 tokens leave a third of 256 experts
-    unused, which is an extrapolation. It hardly changes the time, which is arithmetic by then,
-    unless experts are spread over GPUs, whose load is less even: 10 % of a pass.
+    unused. This is an extrapolation, but it hardly changes the time, which arithmetic limits. If
+    experts are spread over GPUs, their load is less even, which adds 10 % to a pass.
 
     Engines split longer prompts into chunks, usually of 8,192 tokens. Each chunk is a group of
     sequences of `target_pass`, with earlier chunks as context. Two chunks of a prompt of 16,384
@@ -42,11 +42,11 @@ def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
 def read_by_target(
     deployment: Deployment, prompts: tuple[SequenceGroup, ...], beside: Numeric = 0.0
 ) -> PassTime:
-    """Return the target's pass over prompts, launched with `beside` further tokens.
+    """Return the target's pass over prompts, launched together with `beside` further tokens.
 
-    vLLM's whole graphs hold steps in which all requests decode alike; with prompts a pass runs from
-    graphs in pieces up to the same number of tokens, and above from none. What SGLang does with
-    prompts is not told by its limit, which counts requests.
+    vLLM's whole graphs contain only steps in which all requests decode equally many tokens. A pass
+    with prompts runs from graphs in pieces up to the same number of tokens, and above it from none.
+    SGLang's limit counts requests and does not apply to prompts.
     """
     read = _sustained(deployment, target_pass(deployment, prompts))
     return _launched(deployment, read, deployment.target, prompts, beside)
@@ -55,8 +55,8 @@ def read_by_target(
 class Prompt(NamedTuple):
     """Passes that read a prompt on each replica.
 
-    `alone` is that of the target, host apart, and `by_drafter` that of the drafter, None if nothing
-    of it is on the GPU; `added` is what the prompt adds to a decode step.
+    `alone` is the target's pass with its whole host time. `added` is what the prompt adds to a
+    decode step. `by_drafter` is the drafter's pass, None if the drafter does not run on the GPU.
     """
 
     alone: PassTime
@@ -67,7 +67,7 @@ class Prompt(NamedTuple):
 def prompt_read(
     deployment: Deployment, points: Mapping[str, FloatArray], errors: KernelErrors | None
 ) -> Prompt:
-    """Return what reads a prompt beside decode steps at points, `errors` as of `step_times`."""
+    """Return the passes that read a prompt at points; `errors` are described in `step_times`."""
     prompts = (whole_prompts(deployment, points["prompt_length"]),)
     alone, draft = read_by_target(deployment, prompts), read_by_drafter(deployment, prompts)
     if errors:
@@ -83,12 +83,12 @@ def added_by_prompts(
     beside: Numeric = 0.0,
     errors: KernelErrors | None = None,
 ) -> PassTime:
-    """Return what prompts add to a pass over sequences that decode, `errors` as of `step_times`.
+    """Return what prompts add to a pass over sequences that decode.
 
-    Engines read both in one pass, whose weights are read once: 64 requests of Qwen3-30B on one H200
-    take 3 ms longer with a prompt of 256 tokens, which alone takes 23 (vLLM 0.24,
-    ``results/h200_vllm``). SGLang reads prompts in passes of their own. Launches are those of
-    `read_by_target`, with so many tokens `beside`.
+    Engines process both in one pass and read the weights once. On one H200, 64 requests of
+    Qwen3-30B take 3 ms longer with a prompt of 256 tokens, which takes 23 ms by itself (vLLM 0.24,
+    ``results/h200_vllm``). SGLang reads prompts in separate passes. Launches are described in
+    `read_by_target`, `errors` in `step_times`.
     """
     if deployment.reads_prompts_apart:
         read = read_by_target(deployment, prompts, beside)
@@ -98,14 +98,15 @@ def added_by_prompts(
     alone = target_pass(deployment, decoding)
     if errors:
         both, alone = (each.scaled(errors.forward, errors.deployment) for each in (both, alone))
-    return PassTime.of(both.gpu_time - alone.gpu_time, both.host_time, both.launch_time)
+    added = both.gpu_time - alone.gpu_time
+    return PassTime(beside=added, host_time=both.host_time, launch_time=both.launch_time)
 
 
 def added_time(added: PassTime, plain_time: FloatArray, hides_host: Hiding) -> FloatArray:
-    """Return what a prompt adds to a decode step, beside which the host launches both [s]."""
+    """Return what a prompt adds to a decode step, including visible launches of both [s]."""
     if hides_host == "none":
         return added.total_time
-    both = PassTime.of(plain_time + added.gpu_time, 0.0, added.launch_time)
+    both = PassTime(beside=plain_time + added.gpu_time, launch_time=added.launch_time)
     return both.waiting().total_time - plain_time
 
 
@@ -124,19 +125,20 @@ def _added_at(
     cuts = Cuts(np.broadcast_shapes(*map(np.shape, arrays)))
     if errors or not cuts.shape:
         return of(*arrays)
-    parts = ("gpu_time", "host_time", "launch_time")
 
     def of_block(block: slice) -> dict[str, FloatArray]:
         added = of(*(cuts.cut(array, block) for array in arrays))
-        return {name: getattr(added, name) for name in parts}
+        times = {name: getattr(added, name) for name in ("host_time", "launch_time")}
+        return times | {"beside": added.gpu_time}
 
-    return PassTime.of(**cuts.whole(of_block))
+    times: dict[str, Any] = {**cuts.whole(of_block)}
+    return PassTime(**times)
 
 
 def _sustained(deployment: Deployment, read: PassTime) -> PassTime:
     """Return a pass over prompts at the clock that the GPU sustains in long arithmetic.
 
-    Kernels are timed alone, for less time than it takes a GPU to find that they draw too much.
+    Kernels were timed one by one, too briefly for the GPU to lower its clock.
     """
     target = deployment.target
     dtype = target.expert_activation_dtype or target.activation_dtype
@@ -148,12 +150,13 @@ def _sustained(deployment: Deployment, read: PassTime) -> PassTime:
 
 
 def read_by_drafter(deployment: Deployment, prompts: tuple[SequenceGroup, ...]) -> PassTime | None:
-    """Return the pass in which a drafter reads prompts, None where nothing of it is on the GPU.
+    """Return the pass in which a drafter reads prompts, None if it does not run on the GPU.
 
-    Heads read them as well, for the keys and values of their own layers: vLLM 0.24 and SGLang run
-    the first pass over all tokens of the target's (of several modules, the first is counted), and
-    block drafters make their context of all. The host takes no time for it, as it launches that
-    pass for the draft anyway. ``calibration/under_load.py pairs`` has what tells for it.
+    Heads read prompts to compute keys and values of their own layers. vLLM 0.24 and SGLang run the
+    first pass of a head over all tokens of the target's pass; of several modules, the first is
+    counted. Block drafters compute their context from all tokens. The host needs no further time,
+    as it launches this pass for the draft anyway. ``calibration/under_load.py pairs`` contains the
+    evidence.
     """
     drafter = deployment.drafter
     if drafter.is_lookup:
@@ -197,16 +200,16 @@ def carried_prefill(
     In steady state, every request of a replica ends once in the time in which any of them makes its
     ``output_length`` tokens, and another takes its place. While it decodes, a request therefore
     sees the prompts of the other ``batch_size - 1`` prefilled once each; its own came before its
-    first token. A step that makes several tokens a request carries that many times as much.
-    Replicas with data-parallel attention prefill side by side. Fitted to published decode times of
-    whole engines, the coefficient is 0.90 to 1.03; 1 is taken. A prompt is taken to wait for no
-    other, and a step with a chunk of a prompt to take as long as both apart.
+    first token. A step with several tokens per request carries that many times as much. Replicas
+    with data-parallel attention prefill at the same time. Fitted to published decode times of whole
+    engines, the coefficient is 0.90 to 1.03; the model uses 1. It assumes that no prompt waits for
+    another. It also assumes that a step with a chunk of a prompt takes as long as both separately.
 
-    In ``lockstep``, equal requests are sent together and end together. Of a batch of B whose
-    prompts are prefilled k at a time, the first k see B - k prompts after their own first token,
-    the last ones none: (B - k) / 2 in the mean. Engines that prefill before they decode, as SGLang,
-    stay so from wave to wave. Where prompts are prefilled beside, it holds for the first wave:
-    requests then start, and end, k each step, and later ones see all others but those k.
+    In ``lockstep``, equal requests are sent together and end together. Prompts of a batch of B are
+    prefilled k at a time. The first k requests see B - k prompts after their own first token, and
+    the last k see none: (B - k) / 2 on average. Engines that prefill before they decode, such as
+    SGLang, repeat this in each wave. In engines that mix prompts with decoding, it is true of the
+    first wave only: k requests then start and end in each step, and see all others but k.
     """
     requests = deployment.layout.requests_of_replica(points["batch_size"])
     at_once = np.maximum(step_tokens(deployment.hardware) / points["prompt_length"], 1.0)

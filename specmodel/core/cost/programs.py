@@ -1,13 +1,13 @@
-"""A pass as a program: numbers that say the work of each component by measures of the pass.
+"""A pass as a program: coefficients that give the work of each component from measures of the pass.
 
-A program is built once for a model on a GPU. Its components are stacked, so that a pass takes a few
-operations on arrays however many components it has; those that depend on contexts are apart, as
-contexts often vary along an axis of their own.
+A program is built once for a model on a GPU. Its components are stacked, and a pass needs a few
+operations on arrays for any number of components. Components that depend on contexts are in a
+separate stack, as contexts often vary along a separate axis.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
@@ -46,7 +46,7 @@ _QUANTITIES = (
 """Fields of `Work` that decide the time on the GPU."""
 
 _MOVED = frozenset(_QUANTITIES) - {"kernels", "rows", "spread", "width"}
-"""Those without any of which a component does nothing but launch and send."""
+"""Quantities of which a component needs at least one, unless it only launches and sends."""
 
 _USED_WITH = {
     "groups": {"group_time"},
@@ -55,26 +55,22 @@ _USED_WITH = {
     "spread": {"tile_rows", "reread_rows", "vector_rereads"},
     "width": {"tile_width"},
 }
-"""Those that no time depends on where these parameters of the kernels are 0."""
+"""Quantities on which times depend only if one of these parameters of the kernels is not 0."""
 
 _SENT = ("link_bytes", "network_bytes", "reduced_bytes")
 _MESSAGES = ("collectives", "reductions", "link_hops", "network_hops", "ranks")
-"""Fields of `Work` that decide the time of messages: what a pass decides, and what it does not."""
+"""Fields of `Work` that decide the time of messages: variable in a pass, and constant."""
 
 _PARAMETERS = tuple(KernelParameters.__struct_fields__)
 
 _MOST_TOGETHER = 2**12
-"""Points beyond which components are evaluated one after another: a cache holds no more [-]."""
+"""Points above which components are evaluated one by one, as their arrays exceed a cache [-]."""
 
 _FEW = 2**6
 """Points up to which components are evaluated together, whatever they depend on [-]."""
 
-_FEWEST_KEPT, _MOST_KEPT = 2**8, 32
-"""Points from which times are kept for when they are asked again, and how many times [-]."""
-
-
 Only: TypeAlias = Literal["all", "free", "contexts"]
-"""Which components are timed: all, those that do not depend on contexts, or those that do."""
+"""Components to time: all, the ones that do not depend on contexts, or the ones that do."""
 
 Sum: TypeAlias = tuple[FloatArray | None, tuple[tuple[Measure, FloatArray], ...]]
 """A constant if it is not 0, and measures with coefficients, of each component along the first axis
@@ -84,7 +80,7 @@ of arrays."""
 class Stack(Struct, frozen=True, eq=False, dict=True):
     """Components that are evaluated together, along the first axis of arrays.
 
-    Plain numbers are those of all components: with them NumPy takes less time.
+    A plain number is common to all components, as NumPy needs less time for it than for an array.
 
     Parameters
     ----------
@@ -97,8 +93,8 @@ class Stack(Struct, frozen=True, eq=False, dict=True):
     has_context
         Whether the times depend on how many entries came before the pass.
     messages, links
-        Of a component that sends messages, which is then alone: how many and over how many GPUs,
-        by field of `Work`, and what carries them.
+        For a component that sends messages, which is the only one of its stack: `_MESSAGES` by
+        field of `Work`, and the links that carry them.
     """
 
     names: tuple[str, ...]
@@ -172,46 +168,16 @@ class Stack(Struct, frozen=True, eq=False, dict=True):
         return replace(self, **changed, _known={})
 
 
-class _Asked:
-    """Inputs of a pass, whose times are found again by their numbers.
-
-    `size` and `axes` are points [-], and axes of components, points and draws [-].
-    """
-
-    def __init__(self, carried: Carried, kernel_time: Value, has_context: bool) -> None:
-        self.carried, self.kernel_time = carried, kernel_time
-        routing = carried.routing
-        numbers = [kernel_time, routing.correlation]
-        numbers += [] if routing.spread is None else [routing.spread]
-        for group in carried.everything.groups:
-            numbers += [group.batch_size, group.tokens_per_sequence, group.speculating_share]
-            if has_context:
-                numbers.append(group.context_length)
-        self.numbers, shapes = numbers, set(map(np.shape, numbers))
-        shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
-        self.size, self.axes = math.prod(shape), 1 + len(shape)
-
-    @cached_property
-    def key(self) -> tuple[Any, ...]:
-        """Bytes of all numbers, as a hashable key."""
-        numbers: list[Any] = [*self.numbers, self.carried.replicas]
-        numbers.append(self.carried.routing.popularity)
-        for group in self.carried.everything.groups:
-            numbers += [group.speculating_chance, group.logits_per_sequence, group.is_causal]
-        return tuple((np.shape(n), np.asarray(n).tobytes()) for n in numbers)
-
-    def __hash__(self) -> int:
-        # of the first of each: to read all takes longer than to find out that others differ
-        return hash(tuple(float(np.asarray(number).flat[0]) for number in self.numbers))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Asked) and self.key == other.key
-
-
-@lru_cache(_MOST_KEPT)
-def _times_kept(stack: Stack, asked: _Asked) -> TimeStack:
-    """Return the times of a stack: parts of sweeps, and draws of inputs, have many in common."""
-    return stack.times(asked.carried, asked.kernel_time)
+def _shapes(carried: Carried, kernel_time: Value) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of the points and draws of a pass: without contexts, and with them."""
+    routing, groups = carried.routing, carried.everything.groups
+    numbers = [kernel_time, routing.correlation, 0.0 if routing.spread is None else routing.spread]
+    contexts = []
+    for group in groups:
+        numbers += [group.batch_size, group.tokens_per_sequence, group.speculating_share]
+        contexts.append(np.shape(group.context_length))
+    free = np.broadcast_shapes(*map(np.shape, numbers))
+    return free, np.broadcast_shapes(free, *contexts)
 
 
 class PassProgram(Struct, frozen=True, eq=False):
@@ -220,16 +186,16 @@ class PassProgram(Struct, frozen=True, eq=False):
     Parameters
     ----------
     works, second
-        The work of its components in forms, and those of them on a second stream.
+        The work of its components in forms, and the components on a second stream.
     hardware, kernels
         The GPU, and how it does the work.
     experts
-        Those of the model's MoE layers, None for a dense one.
+        Routed experts of the model's MoE layers, None for a dense model.
     launches
         Kernels that the host launches for the pass [-].
     groups
-        Components in the order in which times add up, each with its name if it sends messages and
-        is therefore evaluated alone, else with whether it depends on contexts.
+        Stack of each component, in the order in which times add up. Components that send messages
+        are alone: their own name. Others: whether they depend on contexts.
     """
 
     works: Mapping[str, Work]
@@ -261,7 +227,7 @@ class PassProgram(Struct, frozen=True, eq=False):
         return cls(works, second, hardware, kernels, experts, launches, groups)
 
     def stacks(self, *, is_few: bool) -> tuple[Stack, ...]:
-        """Return the `groups`, for few points one of all that send nothing."""
+        """Return a stack for each group; if `is_few`, one for all components without messages."""
         if is_few not in self._known:
             found: dict[str | bool, dict[str, Work]] = {}
             for name, group in self.groups.items():
@@ -274,22 +240,17 @@ class PassProgram(Struct, frozen=True, eq=False):
     def time(self, carried: Carried, seconds: tuple[Value, Value], only: Only = "all") -> PassTime:
         """Return the time of the pass for what it carries.
 
-        `seconds` are those that the engine adds to each kernel, and to the pass on the host.
+        `seconds` are the times that the engine adds to each kernel, and to the pass on the host.
         """
         kernel_time, host_time = seconds
-        times, known = [], {True: _Asked(carried, kernel_time, has_context=True)}
-        for stack in self.stacks(is_few=only == "all" and known[True].size <= _FEW):
-            has_context = stack.has_context
-            if only != "all" and has_context == (only == "free"):
+        free, whole = _shapes(carried, kernel_time)
+        times = []
+        for stack in self.stacks(is_few=only == "all" and math.prod(whole) <= _FEW):
+            if only != "all" and stack.has_context == (only == "free"):
                 continue
-            if has_context not in known:
-                known[has_context] = _Asked(carried, kernel_time, has_context)
-            asked = known[has_context]
-            if _FEWEST_KEPT <= asked.size <= _MOST_TOGETHER:
-                times.append(_times_kept(stack.with_axes(asked.axes), asked))
-                continue
-            for part in (stack,) if asked.size <= _MOST_TOGETHER else stack.single:
-                times.append(part.with_axes(asked.axes).times(carried, kernel_time))
+            shape = whole if stack.has_context else free
+            for part in (stack,) if math.prod(shape) <= _MOST_TOGETHER else stack.single:
+                times.append(part.with_axes(1 + len(shape)).times(carried, kernel_time))
         if self.second and only != "contexts":
             times = side_by_side(times, self.second, carried.replica.num_tokens)
         active = active_experts_of(self.experts) if self.experts else None
@@ -307,7 +268,7 @@ def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernel
     parts = list(works.values())
     taken = [kernels_taken(work, kernels, hardware) for work in parts]
     for i, (own, dtype) in enumerate(taken):
-        if own.activation_efficiency is None:  # activations stream as the cache does
+        if own.activation_efficiency is None:  # activations stream like the cache
             streamed = parts[i].cache_bytes + parts[i].activation_bytes
             parts[i] = replace(parts[i], cache_bytes=streamed, activation_bytes=0.0)
             taken[i] = replace(own, activation_efficiency=1.0), dtype
@@ -345,6 +306,6 @@ def _sum(quantities: Sequence[Form | float]) -> Sum:
 
 
 def _common_or_stacked(values: Sequence[Any]) -> Any:
-    """Return the number, or None, that all components have, or else those of each in an array."""
+    """Return the value that all components share, or an array with the value of each."""
     is_plain = all(value is None or isinstance(value, float) for value in values)
     return values[0] if is_plain and len(set(values)) == 1 else stacked(values)

@@ -1,9 +1,9 @@
 """Compute the cost of a rejected draft in engines that do not keep a state for each token.
 
-llama.cpp 0.7.0 keeps such snapshots of recurrent layers for heads alone (``need_n_rs_seq``). For
-draft models and look-ups it copies the states of a slot to the host before a draft. After a refusal
-it copies them back, and the accepted tokens run again in the next pass of the target
-(``server-context.cpp``). That pass makes one token more.
+llama.cpp 0.7.0 keeps snapshots of recurrent states for heads only (``need_n_rs_seq``). For draft
+models and look-ups, it copies the states of a slot to the host before a draft. After a rejection,
+it copies them back. The accepted tokens run again in the next pass of the target, which makes one
+more token (``server-context.cpp``).
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from specmodel.core.machines.llama_cpp import state_copy_bytes_per_s
 
 
 class Refusals(NamedTuple):
-    """Chance that a slot's step has a refusal [-], tokens of its replay, and of a step [token]."""
+    """Chance of a rejection in a step of a slot [-], tokens of its replay and of a step [token]."""
 
     chance: FloatArray
     tokens: FloatArray
@@ -33,9 +33,10 @@ class Refusals(NamedTuple):
     def of(
         cls, drafted: FloatArray, tokens: FloatArray, shorter: FloatArray, rate: float
     ) -> "Refusals":
-        """Return the refusals of drafts of so many tokens, proposed at a rate.
+        """Return the rejections of drafts of `drafted` tokens, proposed at a rate.
 
-        `tokens` are made in a step with a proposal, `shorter` with one of a token fewer [token].
+        A step with a proposal makes `tokens`; one with a draft shorter by one makes `shorter`
+        [token].
         """
         whole = np.where(drafted > 0, np.clip(tokens - shorter, 0.0, 1.0), 1.0)
         refused = np.maximum(1.0 - whole, 1e-12)
@@ -48,8 +49,8 @@ def passes_of_slots(slots: FloatArray, chance: FloatArray) -> tuple[FloatArray, 
 
     .. math:: (1 + q)(1 - s^B), \qquad (1 + q)(1 - (1 - s)^B), \qquad s = \frac{q}{1 + q}
 
-    A slot replays in the pass after a refusal, of chance q, and drafts in all others; slots are
-    independent of each other.
+    A slot replays in the pass after a rejection, which has chance q, and drafts in all other
+    passes. Slots are independent of each other.
     """
     share = chance / (1 + chance)
     return (1 + chance) * (1 - share**slots), (1 + chance) * (1 - (1 - share) ** slots)
@@ -62,27 +63,21 @@ def replay_time(
     acceptance: Acceptance,
     times: StepTimes | BlockedTimes,
 ) -> FloatArray:
-    """Return what refusals add to steps of some slots at points by name, 0 without a draft [s]."""
+    """Return the time that rejections add to a step of some slots, 0 without a draft [s].
+
+    The step makes as many tokens as it makes without rejections. A slot that replays drafts nothing
+    in that pass of the server. Slots therefore draft in fewer passes than the server has, or in
+    other passes than those in which they replay.
+    """
     drafted, of = points["draft_length"], acceptance.expected_tokens_per_step
-    rate, shorter = deployment.drafter.proposal_rate, np.maximum(drafted - 1, 0)
+    d, B, rate = deployment, slots, deployment.drafter.proposal_rate
+    found = Refusals.of(drafted, of(drafted), of(np.maximum(drafted - 1, 0)), rate)
     running = SequenceGroup(
-        batch_size=slots,
+        batch_size=B,
         context_length=points["context_length"],
         tokens_per_sequence=points["verify_tokens"],
     )
-    found = Refusals.of(drafted, of(drafted), of(shorter), rate)
-    return np.where(drafted > 0, added_by_replays(deployment, running, times, found), 0.0)
-
-
-def added_by_replays(
-    deployment: Deployment, running: SequenceGroup, times: StepTimes | BlockedTimes, found: Refusals
-) -> FloatArray:
-    """Return what refusals add to a step, for as many tokens as it makes without them [s].
-
-    `running` are the slots with the tokens that they verify. A slot that replays drafts nothing in
-    that pass of the server, so that slots draft in fewer, or in other, passes than they replay.
-    """
-    d, B, q = deployment, running.batch_size, np.maximum(found.chance, 1e-12)
+    q = np.maximum(found.chance, 1e-12)
     drafting, replaying = passes_of_slots(B, q)
     fewer = target_pass(d, replace(running, batch_size=B / drafting)).total_time
     ratio = fewer / target_pass(d, running).total_time
@@ -92,19 +87,13 @@ def added_by_replays(
         tokens_per_sequence=np.minimum(found.tokens, running.tokens_per_sequence),
     )
     replay, silent = target_pass(d, again).total_time, np.zeros(())
-    for model in d.drafter.architectures:  # which read all that the target does
+    for model in d.drafter.architectures:  # they read all tokens of the target
         read = replace(again, logits_per_sequence=silent)
         replay = replay + draft_pass(d, model, read).total_time
-    rate = d.drafter.proposal_rate
-    copied = (rate + q) * B * _state_bytes(d) / state_copy_bytes_per_s(d.hardware)
+    mixers, stream = d.target.mixers.items(), d.target.stream
+    kept = sum(layers * mixer.sequence_bytes(0.0, stream, 1) for mixer, layers in mixers)
+    copied = (rate + q) * B * kept / state_copy_bytes_per_s(d.hardware)
     step = times.step_time
     more = times.draft_time * (drafting - 1) + times.verify_time * (drafting * ratio - 1)
     whole = step + more + replaying * replay + copied
-    return np.asarray(whole * found.per_step / (found.per_step + q) - step)
-
-
-def _state_bytes(deployment: Deployment) -> float:
-    """Return the recurrent states of a slot in all layers of the target [B]."""
-    target = deployment.target
-    kept = ((m.sequence_bytes(0.0, target.stream, 1), n) for m, n in target.mixers.items())
-    return float(sum(layers * each for each, layers in kept))
+    return np.where(drafted > 0, whole * found.per_step / (found.per_step + q) - step, 0.0)

@@ -1,4 +1,4 @@
-"""Compose a draft-and-verify step from its passes: what it waits for, and what slows it down."""
+"""Compose a draft-and-verify step from its passes, and explain its time by causes."""
 
 from functools import cached_property
 
@@ -16,14 +16,14 @@ from specmodel.core.machines.engine import Hiding, Overheads
 
 
 class DraftTime(Struct, frozen=True, eq=False):
-    """Draft passes that are alike, and the time of each of them."""
+    """Equal draft passes, and the time of each."""
 
     passes: DraftPasses
     each: PassTime
 
 
 class Step(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """What decides the times of a step beside its passes and the engine's overheads.
+    """Inputs of the times of a step other than its passes and the engine's overheads.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ class Step(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     lookup_time
         Host time of looking up drafts [s].
     hides_host, runs_idle_drafter
-        Which steps have the host work beside the GPU, as in `EngineProfile`; whether the drafter
-        runs in steps without drafts.
+        Steps in which host and GPU work at the same time, as in `EngineProfile`. Whether the
+        drafter runs in steps without drafts.
     """
 
     draft_length: FloatArray
@@ -142,15 +142,15 @@ def step_of(
 
     .. math:: T_\mathrm{step} = \sum_j n_j T_{D,j} + T_T(B, \gamma + 1) + T_\mathrm{reject}
 
-    Eq. 2 of MoESD, with each kind of the drafter's own passes in place of γ alike ones.
+    Eq. 2 of MoESD, with the passes of each kind that the drafter makes instead of γ equal ones.
 
-    A step has four terms: what the GPU takes; what the host launches kernel by kernel, where no
-    graph holds a pass; what it takes by pass, step and request for scheduling and sampling; and
-    look-ups. Where the engine schedules the next step beside the GPU, launches and scheduling are
-    hidden but for a share (`algebra.overlap`) that is the same for all host work of a step; where
-    it waits (`EngineProfile.waits_for`), scheduling adds, in steps without a proposal too,
-    and launches are hidden by the GPU's work of their own pass. Look-ups are never hidden: they
-    need the tokens of the step before.
+    A step has four terms: the time of the GPU; launches by the host of kernels that no graph
+    contains; the host's time for scheduling and sampling; and look-ups. If the engine schedules the
+    next step while the GPU works, the GPU hides launches and scheduling except for a share
+    (`algebra.overlap`), which is the same for all host work of a step. If the engine waits
+    (`EngineProfile.waits_for`), scheduling adds to the step, even without a proposal, and the GPU's
+    work of each pass hides its launches. Look-ups are never hidden, as they need the tokens of the
+    step before.
     """
     hides = step.hides_host
     waits = step.drafts & (hides in ("plain", "drafts"))
@@ -196,7 +196,7 @@ def _share_shown(
     rejection: FloatArray,
     hides: Hiding,
 ) -> FloatArray | float:
-    """Return the share of the host's time beside the GPU that a step with a draft waits for [-]."""
+    """Return the share of overlapping host time for which a step with a draft waits [-]."""
     if hides not in ("all", "drafts"):
         return 1.0
     gpu, is_all = verify.gpu_time + tree_time, float(hides == "all")
@@ -211,9 +211,9 @@ def _share_shown(
 def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
     """Return by cause how much longer one pass takes than another; the causes sum exactly [s].
 
-    This is the Shapley value of the causes of `CAUSES` but drafting. A pass is a sum over
-    components, in each of which only two causes act on the same time, traffic and arithmetic, so
-    that the mean over the two orders of changing them is exact.
+    This is the Shapley value of all `CAUSES` but drafting. A pass is a sum over components. In each
+    component, only traffic and arithmetic act on the same time. The mean over the two orders in
+    which they can change is therefore exact.
     """
     growth = {cause: np.zeros(()) for cause in CAUSES if cause != "drafting"}
     causes = after.causes | before.causes
@@ -242,7 +242,7 @@ def _component(name: str, time: PassTime, other: PassTime) -> ComponentTime:
 
 
 def time_by_cause(time: PassTime) -> dict[str, FloatArray]:
-    """Return what a pass takes by cause, beyond an empty one; the host's time is overhead [s]."""
+    """Return the time of a pass by cause; the host's time is overhead [s]."""
     nothing = replace(time, names=(), timed=())
     causes = growth_by_cause(nothing, time)
     return causes | {"overhead": causes["overhead"] + time.host_time}

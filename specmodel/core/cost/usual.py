@@ -1,6 +1,6 @@
-"""Choose defaults: the usual drafter, and as few GPUs as hold everything.
+"""Choose defaults: the usual drafter, and the fewest GPUs with enough memory.
 
-Whatever is taken stands among what was assumed, by the name of what was not given, with the reason.
+The assumptions contain each default with its reason, by the name of the argument not given.
 """
 
 import math
@@ -22,24 +22,24 @@ from specmodel.core.drafters.published import rows_of, taken_drafter
 from specmodel.core.models.architecture import Architecture, load_architecture
 
 TOLD = ("changes", "names", "checkpoint", "drafter", "own_drafter", "acceptance_by_position")
-"""What is said of the question before what was assumed of the deployment."""
+"""Names of assumptions about the question, which come before those about the deployment."""
 _ONE_NODE = 8
-"""GPUs above which a checkpoint with smaller weights is taken, where one is published [-]."""
+"""GPUs above which a published checkpoint with smaller weights replaces 16-bit weights [-]."""
 _DATA = Path(__file__).parent / "data"
 
 
 def deployed(where: Where, held: tuple[int, int] = HELD) -> tuple[Deployment, dict[str, Any]]:
-    """Return the deployment of what was named, with the usual for the rest, and what was assumed.
+    """Return the deployment of what was named, with defaults for the rest, and the assumptions.
 
-    A deployment is kept with the programs of its passes, as long as what was named is.
+    `where` keeps the deployment and the programs of its passes.
 
     Parameters
     ----------
     where
-        What was named. Without degrees and a count, GPUs are the fewest that hold weights, drafter
-        and some requests. Where 16-bit weights do not fit, or take several nodes, those of a
-        smaller checkpoint are taken, if one is published that fits and no dtype was named. What is
-        not plausible needs `force`.
+        What was named. Without degrees and a count, the deployment has the fewest GPUs with room
+        for weights, drafter and some requests. If 16-bit weights do not fit, or need several nodes,
+        it has the weights of a published smaller checkpoint that fits, unless a dtype was named.
+        Implausible values need `force`.
     held
         Requests that must fit, and the tokens of each [request] [token].
     """
@@ -52,7 +52,7 @@ def deployed(where: Where, held: tuple[int, int] = HELD) -> tuple[Deployment, di
 
 
 def _deployed(where: Where, held: tuple[int, int]) -> tuple[Deployment, dict[str, Any]]:
-    """Return the deployment in the dtypes named, the target's own, or those of a checkpoint."""
+    """Return the deployment with the dtypes named, of the target, or of a smaller checkpoint."""
     try:
         found = _in_dtypes(where, held)
         if _is_usual(*found):
@@ -66,17 +66,17 @@ def _deployed(where: Where, held: tuple[int, int]) -> tuple[Deployment, dict[str
             other = _in_dtypes(where.naming(weight_dtype=row["weight_dtype"]), held, told)
             if _is_usual(*other):
                 return other
-    return _in_dtypes(where, held)  # which refuses if it did
+    return _in_dtypes(where, held)  # raises the error of the first attempt, if any
 
 
 def _is_usual(deployment: Deployment, assumed: Mapping[str, Any]) -> bool:
-    """Return whether the weights fit, and, where GPUs were not counted, one node does."""
+    """Return whether the weights fit, and on one node if the number of GPUs was not given."""
     is_few = "gpus" not in assumed or deployment.layout.num_gpus <= _ONE_NODE
     return is_few and holds(deployment)
 
 
 def _smaller(where: Where) -> Iterable[dict[str, str]]:
-    """Return the published checkpoints of smaller weights, if the target's dtype is not named."""
+    """Return the published checkpoints with smaller weights; none if the dtype was named."""
     target = where.named.get("target")
     if "weight_dtype" in where.named or not isinstance(target, str) or is_path(target):
         return ()
@@ -87,7 +87,7 @@ def _smaller(where: Where) -> Iterable[dict[str, str]]:
 def _in_dtypes(
     where: Where, held: tuple[int, int], checkpoint: str = ""
 ) -> tuple[Deployment, dict[str, Any]]:
-    """Return the deployment in the dtypes named, or in the target's own, and what was assumed."""
+    """Return the deployment with the dtypes named or of the target, and the assumptions."""
     told = {"changes": where.changed, "names": "; ".join(where.manner.names)}
     told |= {"checkpoint": checkpoint}
     if where.manner.is_drafting and "drafter" not in where.named and "target" in where.named:
@@ -105,7 +105,7 @@ def _in_dtypes(
 
 
 def _check_plausible(deployment: Deployment) -> None:
-    """Refuse values above any known machine's or model's; not called with ``force``."""
+    """Refuse values above the largest of any known machine or model."""
     for row in rows_of("plausible.csv", _DATA):
         place, most = row["field"], float(row["largest"])
         value = attrgetter(place)(deployment)
@@ -117,7 +117,7 @@ def _check_plausible(deployment: Deployment) -> None:
 def usual_drafter(
     target: Architecture | str | Path, weight_dtype: str | None
 ) -> tuple[Architecture, str, dict[str, str]]:
-    """Return the record of a target, its usual drafter by name, and the reasons to tell."""
+    """Return the record of a target, the name of its usual drafter, and notes on the choice."""
     if not isinstance(target, Architecture):
         stored = None if weight_dtype is None else check_dtype("weight_dtype", weight_dtype)
         target = load_architecture(target, weight_dtype=stored)
@@ -130,14 +130,14 @@ def usual_drafter(
 def _degrees(
     deployment: Deployment, where: Where, held: tuple[int, int]
 ) -> tuple[Degrees, Note | None]:
-    """Return the degrees of `num_gpus` or else of the fewest GPUs that suffice, and a note."""
+    """Return the degrees of `num_gpus` GPUs, or of the fewest that are enough, and a note."""
     typed = {name: value for name, value in where.named.items() if name in GPU_DEGREES}
     if where.num_gpus is not None:
         return _counted_degrees(deployment, where.num_gpus, typed), None
     if typed or deployment.hardware.kind == "cpu":
         return {}, None
     fault = None
-    # long requests take several nodes no more than the model does
+    # long requests do not need several nodes unless the model does
     for (requests, tokens), most in ((held, _ONE_NODE), (HELD, math.inf)):
         try:
             degrees = smallest_layout(deployment, (requests, tokens))

@@ -23,22 +23,23 @@ from specmodel.core.models.architecture import list_architectures
 from specmodel.core.models.checkpoints import checkpoint
 
 RECORDS = ("hardware", "engine", "target", "drafter")
-"""What has fields of its own, which a what-if may replace."""
+"""Records, whose fields a what-if may replace."""
 NAMES = tuple(NamedArguments.__annotations__)
-"""What `deploying.resolve` takes beside fields of records."""
+"""Arguments of `deploying.resolve` other than fields of records."""
 _BESIDE = ("num_gpus", "changes", "force")
 ARGUMENTS = (*NAMES, *_BESIDE)
 """Arguments that say what runs where."""
 NO_DRAFTER = "none"
-"""The name of a drafter that stands for none."""
+"""The drafter's name that means no drafter."""
 
 
 class Manner(NamedTuple):
-    """How a question is put, beside its arguments.
+    """How a question is put, in addition to its arguments.
 
-    Whether the usual drafter is taken where none is named, and one GPU where no number of GPUs
-    holds the model. Of a command line also notes on names that were looked up, and of the draft
-    model in an engine's start command its path or id, or the key or flag that lacks one.
+    `is_drafting` uses the usual drafter if none is named. `may_not_fit` allows one GPU if no number
+    of GPUs has enough memory. A command line adds `names`, notes on names that were looked up. From
+    an engine's start command, `head` is the path or id of the draft model, and `lacking` the key or
+    flag that lacks one.
     """
 
     is_drafting: bool = True
@@ -59,11 +60,11 @@ class Where(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     named
         Records, names, degrees, dtypes and settings, by `NAMES`.
     what_ifs
-        Values of fields that replace those of the records, by record and by field.
+        Values that replace fields of the records, by record and by field.
     num_gpus, changes, force
         As in `cost.arguments.WhatIfArguments` [-].
     manner
-        How it is asked about.
+        How the question is put.
     """
 
     named: NamedArguments
@@ -97,22 +98,16 @@ def where_of(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Where:
 
     The GPU may be counted, as in ``8xh200``; changes may set arguments too.
     """
-    types = tuple(map(type, arguments.values()))
-    if {str, int, float, bool, type(None)}.issuperset(types):
-        kept = _kept(tuple(arguments.items()), types, manner)
-        if kept:
-            return kept
-    return _where(arguments, manner)
+    is_plain = {str, int, float, bool, type(None)}.issuperset(map(type, arguments.values()))
+    return (is_plain and _kept(manner, **arguments)) or _where(arguments, manner)
 
 
-@lru_cache(maxsize=1024)
-def _kept(
-    arguments: tuple[tuple[str, Any], ...], _types: tuple[type, ...], manner: Manner
-) -> Where | None:
-    """Return what runs where, None if a file says what; types tell 1 from 1.0 and True."""
-    if any(isinstance(value, str) and is_path(value) for _, value in arguments):
+@lru_cache(maxsize=1024, typed=True)
+def _kept(manner: Manner, **arguments: Any) -> Where | None:
+    """Return the deployment by name, or None if an argument is a path, as files may change."""
+    if any(isinstance(value, str) and is_path(value) for value in arguments.values()):
         return None
-    return _where(dict(arguments), manner)
+    return _where(arguments, manner)
 
 
 def _where(arguments: Mapping[str, Any], manner: Manner) -> Where:
@@ -126,7 +121,7 @@ def _where(arguments: Mapping[str, Any], manner: Manner) -> Where:
 
 
 def by_record(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, object]]]:
-    """Return the values of plain names, and those of dotted names by record and field."""
+    """Return the values of plain names, and the values of dotted names by record and field."""
     what_ifs: dict[str, dict[str, object]] = {record: {} for record in RECORDS}
     plain = dict[str, Any]()
     for name, value in values.items():
@@ -136,7 +131,7 @@ def by_record(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict
 
 
 def _changed(changes: Mapping[str, object] | Sequence[str]) -> dict[str, object]:
-    """Return the values that changes say, by argument or dotted field."""
+    """Return the values of changes, by argument or dotted field."""
     values = what_ifs(changes)
     time = values.get("lookup_time")
     if time is not None and not (isinstance(time, int | float) and not time >= 1):
@@ -161,7 +156,7 @@ def what_ifs(changes: Mapping[str, object] | Sequence[str]) -> dict[str, object]
 
 
 def literal(text: str) -> object:
-    """Return a typed value as bool, int or float if it reads as one, else as text."""
+    """Return a typed value as bool, int or float if possible, else as text."""
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):
@@ -178,7 +173,7 @@ def looked_up(argument: str, word: str, notes: list[str]) -> str:
     """
     is_gpu = argument == "hardware"
     known = known_hardware() if is_gpu else list_architectures()
-    if is_gpu and (count := naming.counted(word))[0]:  # one of several
+    if is_gpu and (count := naming.counted(word))[0]:  # with a number of GPUs
         return f"{count[0]}x{looked_up(argument, count[1], notes)}"
     if argument == "drafter" and word.partition(":")[0] in list_drafters():
         return word

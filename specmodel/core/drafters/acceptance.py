@@ -84,7 +84,7 @@ def measured_acceptance(
 ) -> Acceptance | None:
     """Return the published acceptance of a target, by name, and drafter; None if there is none.
 
-    Its source says so if it is of another head than the one that a path or id names.
+    Its source contains a note if a path or id names another head than the measured one.
 
     >>> measured_acceptance("Qwen3-30B-A3B", "eagle3").max_draft_length
     7.0

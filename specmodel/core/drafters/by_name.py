@@ -9,7 +9,6 @@ from specmodel.core.base.errors import InputError, nearest
 from specmodel.core.base.naming import found_path, is_local, known_name
 from specmodel.core.base.ranges import whole_of
 from specmodel.core.base.records import build, is_path
-from specmodel.core.drafters.heads import one_head
 from specmodel.core.drafters.kinds.blocks import dspark_drafter
 from specmodel.core.drafters.kinds.models import model_drafter, pard_drafter
 from specmodel.core.drafters.kinds.mtp import ASSISTANT, assistant_drafter, mtp_drafter
@@ -30,11 +29,11 @@ _OWN_OF_V4 = (
     "enable_confidence_head",
     "confidence_head_with_markov",
 )
-"""Keys of DeepSeek-V4's DSpark head that the configuration of its target lacks."""
+"""Keys of DeepSeek-V4's DSpark head that are not in the configuration of its target."""
 
 
 def list_drafters() -> list[str]:
-    """Return the names that `load_drafter` accepts, in addition to those of architectures.
+    """Return the names that `load_drafter` accepts, in addition to names of architectures.
 
     Examples
     --------
@@ -114,7 +113,9 @@ def drafter_kind(drafter: Drafter | str | Path, target: Architecture | str | Pat
     """
     if isinstance(drafter, Drafter):
         names = {row.kind: name for name, row in named_drafters().items()}
-        return (names | {ASSISTANT: "assistant"}).get(drafter.kind, "model")  # known by its file
+        return (names | {ASSISTANT: "assistant"}).get(
+            drafter.kind, "model"
+        )  # identified by its file
     found, _ = _named(drafter)
     if found:
         return found
@@ -139,10 +140,10 @@ def _unwrapped(content: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
 
 
 def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
-    """Return the drafter of a ``config.json``, None if it is a model that drafts in turn.
+    """Return the drafter of a ``config.json``, None if it is a model that drafts token by token.
 
-    `path` is the file or its folder. An InputError says if a head is for another target or has a
-    part that is not known.
+    `path` is the file or its folder. Raise an InputError if a head is for another target or has an
+    unknown part.
     """
     from specmodel.core.drafters import head_configs as heads
     from specmodel.core.models.hf import gemma
@@ -177,5 +178,5 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
         sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
         fields = gemma.assistant_fields(content, argument, **sizes)
         return assistant_drafter(built(fields), target, f"{argument} text_config")
-    read = (heads.block_head if is_block else heads.eagle_head)(content, argument, target)
-    return one_head(target, read.kind, built(read.fields), read.rule, **read.more)
+    read = heads.block_head if is_block else heads.eagle_head
+    return read(content, argument, target, built)

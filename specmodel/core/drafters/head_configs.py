@@ -1,20 +1,21 @@
 """Readers of the ``config.json`` of draft heads: EAGLE and EAGLE-3, and blocks (DFlash, DSpark).
 
-All are small dense models of the target's width, by their keys those of a Llama or Qwen3 or, with
-latents, of a DeepSeek-V3. Heads are known by the names of their classes, as in the registries of
-vLLM 0.33.0 and SGLang 0.5.23 and in speculators 0.9.0, or by that of a model beside
-``draft_vocab_size``, as EAGLE's authors have it; other classes, for which the same keys may mean
-something else, are refused.
+All heads are small dense models of the target's width. Their keys are keys of a Llama or Qwen3, or
+of a DeepSeek-V3 if they have latents. The name of its class identifies a head, as in the registries
+of vLLM 0.33.0 and SGLang 0.5.23 and in speculators 0.9.0. EAGLE's authors use the name of a model
+and the key ``draft_vocab_size``. Other classes are refused, as the same keys may have another
+meaning there.
 """
 
 import itertools
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from specmodel.core.drafters.heads import one_head
 from specmodel.core.drafters.kinds.blocks import DFLASH, DSPARK
 from specmodel.core.drafters.kinds.eagle import EAGLE, EAGLE3, P_EAGLE
 from specmodel.core.drafters.passes import (
-    Rule,
+    Drafter,
     features_first,
     masks_after_anchor,
     masks_after_verified,
@@ -44,25 +45,18 @@ _MASK_KEYS = ("pard_token", "ptd_token_id", "mask_token_id")
 _DEFAULT_TAPS = 3
 
 
-class ReadHead(NamedTuple):
-    """A head that a configuration describes: its kind, its fields, and how it drafts.
-
-    `fields` are those of its `Architecture`, `rule` says its passes, and `more` is what else its
-    `Drafter` says.
-    """
-
-    kind: str
-    fields: Fields
-    rule: Rule
-    more: Fields
+Built = Callable[[Fields], Architecture]
+"""Makes the `Architecture` of a head from its fields."""
 
 
-def eagle_head(config: Mapping[str, Any], argument: str, target: Architecture) -> ReadHead:
+def eagle_head(
+    config: Mapping[str, Any], argument: str, target: Architecture, built: Built
+) -> Drafter:
     """Return the head of EAGLE or EAGLE-3 that a configuration describes, trained for a target.
 
-    Queries, keys and values of the first layer, or their latents, read the embedding beside what
-    the target computed; those of further layers the width of the head alone. In a first version of
-    EAGLE, the projection reads the two, and no layer does.
+    Queries, keys and values of the first layer, or their latents, read the embedding and the
+    target's features. Further layers read the width of the head only. In a first version of EAGLE,
+    the projection reads both, and no layer does.
     """
     layer = config.get("transformer_layer_config")
     nested = layer if isinstance(layer, dict) else {}
@@ -83,20 +77,21 @@ def eagle_head(config: Mapping[str, Any], argument: str, target: Architecture) -
         if not inputs and width != target.hidden_size:
             raise reader.fault("hidden_size", f"{target.hidden_size} without auxiliary features")
         layers[0]["mixer"]["input_size"] = 2 * width
-        # engines go by what speculators say where they say it
+        # for engines, the key of speculators has priority
         told, is_named = config.get("speculators_model_type"), kind == _MASKED
         is_masked = is_named or any(config.get(key) is not None for key in _MASK_KEYS)
         name, rule = EAGLE3, features_first
         if told == "peagle" or (told is None and is_masked):
             name, rule, more = P_EAGLE, masks_after_verified, {"is_chain": True}
     groups = ["draft heads", *["heads with latents"] * is_latent]
-    return ReadHead(name, _fields(reader, target, layers, inputs, groups), rule, more)
+    head = built(_fields(reader, target, layers, inputs, groups))
+    return one_head(target, name, head, rule, **more)
 
 
 def _fields(
     reader: Reader, target: Architecture, layers: list[Fields], inputs: int, groups: list[str]
 ) -> Fields:
-    """Return the fields of the `Architecture` of a head, with the keys that were passed over."""
+    """Return the fields of the `Architecture` of a head, with the keys that were ignored."""
     whole_size = target.vocabulary_size
     dtypes, layers = checkpoint_dtypes(
         reader.config,
@@ -120,7 +115,7 @@ def _fields(
 
 
 def _num_taps(reader: Reader, usual: int) -> int:
-    """Return the target layers whose features a head reads, 0 for the last hidden state [-]."""
+    """Return the number of target layers that a head reads, 0 for the last hidden state [-]."""
     nested = reader.nested("eagle_config")
     places = [nested, reader] if nested else [reader]
     if not all(part.flag("use_aux_hidden_state", True) for part in places):
@@ -146,10 +141,10 @@ _BLOCK_RULES = (masks_after_anchor, masks_from_anchor)
 """Passes by whether the last known token drafts too, and not only the masks after it."""
 
 _OF_V4, _V4_LAYERS = "DSpark of DeepSeek-V4", 3
-"""Another kind, and its layers where no key says them, as vLLM has it [-]."""
+"""A further kind, and its number of layers if no key states it, as in vLLM [-]."""
 
 _DFLASH_BLOCK = 16
-"""Tokens of a block of DFlash where none is given, as SGLang has it [token]."""
+"""Tokens of a block of DFlash if no key states them, as in SGLang [token]."""
 
 _OWN_CONFIGS = ("dflash_config", "dspark_config")
 _OPEN_KEYS = {"open_spec_config_version", "speculative_config", "speculators_metadata", "method"}
@@ -163,7 +158,7 @@ _TAPS = ("target_layer_ids", "aux_hidden_state_layer_ids", "eagle_aux_hidden_sta
 def dspark_of_v4(config: Mapping[str, Any], argument: str) -> dict[str, int] | None:
     """Return the sizes of DeepSeek-V4's DSpark head, None if a configuration is of another class.
 
-    It is that of a whole model of DeepSeek-V4, whose modules are the layers of the head.
+    The configuration describes a whole DeepSeek-V4. Its modules are the layers of the head.
     """
     is_v4 = config.get("model_type") == "deepseek_v4" and head_kind(config) == _DSPARK
     if not is_v4 and head_kind(config) != _OF_V4:
@@ -180,13 +175,15 @@ def dspark_of_v4(config: Mapping[str, Any], argument: str) -> dict[str, int] | N
     }
 
 
-def block_head(config: Mapping[str, Any], argument: str, target: Architecture) -> ReadHead:
+def block_head(
+    config: Mapping[str, Any], argument: str, target: Architecture, built: Built
+) -> Drafter:
     """Return the head that a configuration describes, trained for a target.
 
-    Of a target with several residual streams, it may read them all.
-    Where no layers of the target are listed, vLLM and SGLang take as many as the head has. Where a
-    DSpark head does not say whether its last known token drafts, it does; one of speculators does
-    not. The projection of features is taken to stay in 16 bits where layers are quantised.
+    A head may read all residual streams of a target that has several. If no layers of the target
+    are listed, vLLM and SGLang use as many as the head has. By default, the last known token of a
+    DSpark head drafts, except in heads of speculators. The projection of features is assumed to
+    stay in 16 bits if layers are quantised.
     """
     reader, kind = _flat(config, argument), head_kind(config)
     plain = "a plain one, as Domino and others are not modelled"
@@ -209,11 +206,11 @@ def block_head(config: Mapping[str, Any], argument: str, target: Architecture) -
     groups = ["draft heads", "heads that draft a block"]
     fields = _fields(reader, target, layers, inputs, groups) | {"markov": markov}
     rule, more = _BLOCK_RULES[from_anchor], {"is_chain": True, "block_size": size}
-    return ReadHead(DSPARK if markov else DFLASH, fields, rule, more)
+    return one_head(target, DSPARK if markov else DFLASH, built(fields), rule, **more)
 
 
 def _flat(config: Mapping[str, Any], argument: str) -> Reader:
-    """Return a reader of a configuration whose nested objects are merged into the top level."""
+    """Return a reader of a configuration with nested objects merged into the top level."""
     whole = {"model_type": "qwen3", **config}
     for key in ("transformer_layer_config", *_OWN_CONFIGS):
         if config.get(key) is not None:

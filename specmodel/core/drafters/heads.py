@@ -27,9 +27,9 @@ def one_head(
 
 
 def derived_head(target: Architecture, kind: str, shape: HeadShape, mixer: Mixer) -> Architecture:
-    """Return a head of the target's width, of dense layers that are alike; not quantised.
+    """Return a head of the target's width with equal dense layers, not quantised.
 
-    Without a vocabulary of its own, it has that of the target.
+    If `shape` has no vocabulary, the head has the vocabulary of the target.
     """
     is_quantised = BYTES_PER_ELEMENT[target.activation_dtype] < 2
     dtype: Dtype = "bf16" if is_quantised else target.activation_dtype
@@ -52,7 +52,7 @@ def derived_head(target: Architecture, kind: str, shape: HeadShape, mixer: Mixer
 
 
 def taken_attention(target: Architecture) -> ForHeads:
-    """Return the `ForHeads` that draft heads prefer, of all mixers of the target."""
+    """Return the `ForHeads` of the target's mixer that draft heads prefer."""
     forms = [form for mixer in target.mixers if (form := mixer.for_head)]
     if not forms:
         expected = "a target with attention layers, which draft heads need"
@@ -61,7 +61,7 @@ def taken_attention(target: Architecture) -> ForHeads:
 
 
 def plain_attention(target: Architecture) -> "GroupedAttention | LatentAttention":
-    """Return plain attention of the target's sizes over all entries: as Llama's, without a gate.
+    """Return attention of the target's sizes over all entries, without a gate, as in Llama.
 
     For a target that compresses its entries, heads have the usual size.
     """
@@ -69,7 +69,7 @@ def plain_attention(target: Architecture) -> "GroupedAttention | LatentAttention
 
 
 def own_attention(target: Architecture, shape: HeadShape) -> "GroupedAttention | LatentAttention":
-    """Return the attention of a head: of its sizes, over latents, or grouped as its target's."""
+    """Return the attention of a head: its own sizes, latents, or groups as in its target."""
     if shape.num_heads and shape.num_kv_heads and shape.head_dim:
         return GroupedAttention(
             num_heads=shape.num_heads, num_kv_heads=shape.num_kv_heads, head_dim=shape.head_dim
@@ -87,5 +87,5 @@ def _usual_heads(hidden_size: int) -> GroupedAttention:
 
 
 def dense_size(target: Architecture) -> int:
-    """Return the width of the target's dense feed-forward blocks, 0 if all of them route [-]."""
+    """Return the width of the target's dense feed-forward blocks, 0 if it has none [-]."""
     return next((part.dense_size for part in target.feed_forwards if part.dense_size), 0)

@@ -19,24 +19,24 @@ from specmodel.core.algebra.acceptance import (
 )
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.units import FloatArray, Numeric
-from specmodel.core.drafters.names import named_drafters
+from specmodel.core.drafters.names import NamedDrafter, named_drafters
 from specmodel.core.drafters.published import is_named, rows_of
 from specmodel.core.drafters.tasks import MIXTURE, TASKS, shares_of, task_shifts
 from specmodel.core.models.architecture import list_architectures
 from specmodel.core.models.checkpoints import checkpoint
 
 _SHOWN = 0.005
-"""Tokens per step that differ by less are printed alike [token]."""
+"""Smallest difference between tokens per step that shows in print [token]."""
 _UNNAMED = "not named"
 _SHIFTS = np.linspace(-8, 8, 1601)
-"""Shifts among which the one that meets a measurement is sought [-]."""
+"""Shifts of logits, of which the search selects the one that agrees with a measurement [-]."""
 
 
 class Measured(Struct, frozen=True):
     """Tokens per step of a head on one kind of task, at the draft lengths measured [token].
 
-    Harmonic means over data sets, as each has the same share of tokens. `where` names the data
-    sets, with date and source.
+    Values are harmonic means over data sets, as each has the same share of tokens. `where` contains
+    the data sets, the date and the source.
     """
 
     lengths: tuple[int, ...]
@@ -48,10 +48,10 @@ class Measured(Struct, frozen=True):
 class PublishedHead(Struct, frozen=True, dict=True):
     """A draft head with published acceptance.
 
-    `name` is that by which it is taken for another target, `target` the beginning of a target's
-    name, `drafter` a kind in `named_drafters`, `ids` its names on a hub; `tasks` has what was
-    measured by kind of task, "mixture" where data sets of several kinds, or unnamed ones, have one
-    number.
+    `name` is the name for use with another target, and `target` the beginning of the name of its
+    own. `drafter` is a kind in `named_drafters`, and `ids` are names on a hub. `tasks` contains the
+    measurements by kind of task. The kind is "mixture" if one number covers data sets of several
+    kinds, or unnamed data sets.
     """
 
     name: str
@@ -64,7 +64,8 @@ class PublishedHead(Struct, frozen=True, dict=True):
     def base(self) -> str:
         """The kind of task measured at most draft lengths, from which others are derived.
 
-        Of several alike a mixture, else that of most data sets.
+        Among kinds with equally many lengths, a mixture comes first, then the one with most data
+        sets.
         """
 
         def reach(task: str) -> tuple[int, ...]:
@@ -81,10 +82,10 @@ class PublishedHead(Struct, frozen=True, dict=True):
     def acceptance(self, task: str = MIXTURE) -> Acceptance:
         """Return the acceptance on a kind of task, or a mixture, up to the longest draft measured.
 
-        Its source tells what was measured and what is derived.
+        Its source states what was measured and what is derived.
         """
         tokens = self.tokens_on(task, self.longest)
-        of_lengths = acceptance_of_blocks if self._is_block else acceptance_from_lengths
+        of_lengths = acceptance_of_blocks if self._kind.is_block else acceptance_from_lengths
         rates = of_lengths(tokens)
         on = "in mixed use" if task == MIXTURE else f"on {task}"
         return Acceptance(
@@ -96,7 +97,7 @@ class PublishedHead(Struct, frozen=True, dict=True):
     def tokens_on(self, task: str, longest: int) -> FloatArray:
         """Return tokens per step at lengths 1 to `longest`, extended by the last rate [token].
 
-        Of a mixture the harmonic mean, as its shares are of tokens.
+        For a mixture, this is the harmonic mean, as shares of the mixture are shares of tokens.
         """
         shares = self._shares_of(task).items()
         return np.asarray(1 / sum(share / self._curve(kind, longest) for kind, share in shares))
@@ -104,25 +105,25 @@ class PublishedHead(Struct, frozen=True, dict=True):
     def spread_on(self, task: str) -> float:
         """Return the standard deviation of the acceptance rate on a kind of task, or a mixture [-].
 
-        Between tasks for a mixture, else between data sets of the kind.
+        For a mixture, it is the deviation between tasks, else between data sets of the kind.
         """
         if task not in TASKS:
-            return named_drafters()[self.drafter].task_spread
+            return self._kind.task_spread
         shift = task_shifts()[task]
         return shift.spread if task in self.tasks else shift.derived_spread
 
-    def is_of(self, target: str) -> bool:
-        """Tell whether a model's name contains the name of this head's target."""
-        return is_named(target, self.target)
-
     def unlike(self, named: str) -> str:
-        """Clause that this is not the head which a path or id names, "" if it is or "" is named.
+        """Return a clause for the source if a path or id names another head, else "".
 
-        A module that is named after no other model is taken to be that of the target's checkpoint.
+        A module without the name of another model is assumed to be in the target's checkpoint.
         """
         own = named.rstrip("/").rpartition("/")[2].lower()
         model = checkpoint(re.sub("[-_.](nextn|mtp).*", "", own), list_architectures())
-        is_own = not self.ids and self.drafter == "mtp" and (not model or self.is_of(model[0]))
+        is_own = (
+            not self.ids
+            and self.drafter == "mtp"
+            and (not model or is_named(model[0], self.target))
+        )
         if not own or is_own or own in (each.rpartition("/")[2].lower() for each in self.ids):
             return ""
         if not self.ids and self.drafter != "mtp":
@@ -130,31 +131,31 @@ class PublishedHead(Struct, frozen=True, dict=True):
         return f"; of another head: {', '.join(self.ids) or f'the module of {self.target}'}"
 
     @property
-    def _is_block(self) -> bool:
-        return named_drafters()[self.drafter].is_block
-
-    @property
-    def _is_trained(self) -> bool:
-        return named_drafters()[self.drafter].made_by is not None
+    def _kind(self) -> NamedDrafter:
+        return named_drafters()[self.drafter]
 
     def _shares_of(self, task: str) -> dict[str, float]:
-        """Return shares by kind; all of what was measured as one, unless its parts are known."""
+        """Return shares by kind; a mixture that was measured as a whole is one kind."""
         shares = shares_of(task)
         if task != MIXTURE or {*shares} <= {*self.tasks}:
             return shares
-        if MIXTURE in self.tasks or not self._is_trained:
+        if MIXTURE in self.tasks or not self._kind.function:
             return {MIXTURE if MIXTURE in self.tasks else self.base: 1.0}
         return shares
 
     def _curve(self, task: str, longest: int) -> FloatArray:
         """Return tokens per step on one kind of task at lengths 1 to `longest` [token].
 
-        As measured, if at as many lengths as the base; else the base's with the logits of its rates
-        shifted: to meet what was measured, or by what heads differ.
+        If the kind was measured at as many lengths as the base, these are measured values.
+        Otherwise, the logits of the base's rates are shifted: to agree with what was measured, or
+        by the mean difference between the kinds.
         """
         own = self.tasks.get(task)
+        if own is None and not self._kind.function:  # look-ups do not show how tasks differ
+            expected = f"{' or '.join(self.tasks)}: {self.name} is published for no other task"
+            raise InputError("task", task, expected)
         if own is None:
-            return self.derived(self._shift_of(task), longest)
+            return self.derived(task_shifts()[task].shift, longest)
         if len(own.lengths) >= len(self.tasks[self.base].lengths):
             return self._tokens(self._rates(own, longest))
         curves = self._shifted(_SHIFTS[:, np.newaxis], max(own.lengths))
@@ -170,13 +171,6 @@ class PublishedHead(Struct, frozen=True, dict=True):
         base = self.tasks[self.base]
         return self._shifted(shift - task_shifts()[self.base].of(base.data_sets), longest)
 
-    def _shift_of(self, task: str) -> float:
-        """Return the shift of a kind of task; refuse it where heads do not tell it [-]."""
-        if not self._is_trained:
-            expected = f"{' or '.join(self.tasks)}: {self.name} is published for no other task"
-            raise InputError("task", task, expected)
-        return task_shifts()[task].shift
-
     def _shifted(self, by: Numeric, longest: int) -> FloatArray:
         """Return the tokens per step of the base, the logits of its rates shifted [token]."""
         rates = self._rates(self.tasks[self.base], longest)
@@ -185,26 +179,26 @@ class PublishedHead(Struct, frozen=True, dict=True):
         return self._tokens(1 / (1 + np.exp(-logits - by)))
 
     def _tokens(self, rates: FloatArray) -> FloatArray:
-        """Return tokens per step at lengths 1, 2, … by the rates on the last axis [token]."""
-        if self._is_block:
+        """Return tokens per step at lengths 1, 2, … from the rates on the last axis [token]."""
+        if self._kind.is_block:
             lengths = np.arange(1, rates.shape[-1] + 1)
             return np.asarray(speculation.expected_tokens_per_step(rates, lengths))
         return np.asarray(1 + np.cumsum(np.cumprod(rates, axis=-1), axis=-1))
 
     def _rates(self, measured: Measured, longest: int) -> FloatArray:
-        """Return rates of positions 1 to `longest`, of blocks of each length, as measured [-].
+        """Return the rates of positions 1 to `longest`, or of blocks of each length [-].
 
-        Extended by the last one.
+        Beyond the longest measured length, the last rate is repeated.
         """
         known, tokens = np.array(measured.lengths, dtype=float), measured.tokens_per_step
-        if self._is_block:
+        if self._kind.is_block:
             solved = speculation.solve_acceptance_rate(np.array(tokens), known)
             return np.interp(np.arange(1, longest + 1), known, solved)
         rates = acceptance_from_lengths(tokens, measured.lengths)
         return np.concatenate([rates, np.full(longest, rates[-1])])[:longest]
 
     def _told(self, task: str) -> str:
-        """Say what was measured, and on what, of the kinds of a task."""
+        """Return text on what was measured for the kinds of a task, and on which data sets."""
         taken = self._shares_of(task)
         measured = [kind for kind in taken if kind in self.tasks]
         derived = [kind for kind in taken if kind not in self.tasks]
@@ -212,7 +206,7 @@ class PublishedHead(Struct, frozen=True, dict=True):
         return "; ".join(told) + (f"; derived: {', '.join(derived)}" if derived else "")
 
     def _smoothed(self, task: str) -> str:
-        """Clause on how far smoothing moves the measured tokens per step, "" if it does not."""
+        """Return a clause on how far smoothing moves measured tokens per step, "" if not at all."""
         own = self.tasks.get(task)
         if own is None:
             return ""
@@ -226,17 +220,9 @@ class PublishedHead(Struct, frozen=True, dict=True):
         return f"; smoothed, as gains rise or are losses: {by}"
 
 
-@cache
-def _rows_by_name() -> dict[str, list[dict[str, str]]]:
-    """Return the rows of each head; of several for one target and drafter the usual one's first."""
-    by_name = groupby(rows_of("acceptance.csv"), lambda row: row["name"])
-    return {name: list(rows) for name, rows in by_name}
-
-
-@cache
-def _head(name: str) -> PublishedHead:
-    """Return the head of a name, from its rows."""
-    rows, by_task = _rows_by_name()[name], dict[str, list[dict[str, str]]]()
+def _head(name: str, rows: list[dict[str, str]]) -> PublishedHead:
+    """Return the head of a name from its rows."""
+    by_task: dict[str, list[dict[str, str]]] = {}
     for row in rows:
         by_task.setdefault(row["task"].replace(_UNNAMED, MIXTURE), []).append(row)
     tasks = {task: _measured(some) for task, some in by_task.items()}
@@ -245,9 +231,10 @@ def _head(name: str) -> PublishedHead:
 
 
 def _measured(rows: list[dict[str, str]]) -> Measured:
-    """Return what one source measured on a kind of task: at most lengths, then on most data sets.
+    """Return what one source measured on a kind of task.
 
-    Of two alike that with thinking, as most models are served, then the first.
+    It is the source with most draft lengths, then with most data sets, then with thinking, as most
+    models are served, then the first.
     """
     series: dict[tuple[str, str], list[dict[str, str]]] = {}
     for row in rows:
@@ -273,13 +260,15 @@ def _reach(table: tuple[list[int], dict[str, dict[int, float]], dict[str, str]])
     return len(lengths), len(by_set), first["thinking"] == "on"
 
 
+@cache
 def acceptance_by_name() -> dict[str, PublishedHead]:
     """Return all published heads by name, the usual one of a target and kind of drafter first.
 
     >>> acceptance_by_name()["qwen3-30b-a3b-eagle3"].longest
     7
     """
-    return {name: _head(name) for name in _rows_by_name()}
+    by_name = groupby(rows_of("acceptance.csv"), lambda row: row["name"])
+    return {name: _head(name, [*rows]) for name, rows in by_name}
 
 
 def published_as(drafter: str) -> str:
@@ -288,23 +277,20 @@ def published_as(drafter: str) -> str:
     >>> published_as("assistant"), published_as("eagle3")
     ('mtp', 'eagle3')
     """
-    return "mtp" if drafter == "assistant" else drafter  # as engines count them
+    return "mtp" if drafter == "assistant" else drafter  # engines treat assistants as MTP
 
 
 def published_head_of(target: str, drafter: str, named: str = "") -> PublishedHead | None:
-    """Return the head whose acceptance is published of a target, by name, and kind of drafter.
+    """Return the head with published acceptance for a target, by name, and a kind of drafter.
 
-    Of several the one that a path or id names, else the usual one.
+    Among several heads, it is the one that a path or id names, else the usual one.
 
     >>> published_head_of("Qwen3-30B-A3B", "eagle3").name
     'qwen3-30b-a3b-eagle3'
     >>> published_head_of("Mixtral-8x7B", "eagle3")
     """
     kind = published_as(drafter)
-    heads = [
-        _head(name)
-        for name, (row, *_) in _rows_by_name().items()
-        if row["drafter"] == kind and is_named(target, row["target"])
-    ]
+    published = (head for head in acceptance_by_name().values() if head.drafter == kind)
+    heads = [head for head in published if is_named(target, head.target)]
     own = [head for head in heads if named and not head.unlike(named)]
     return next(iter(own or heads), None)

@@ -15,12 +15,12 @@ from specmodel.core.base.files import toml_tables
 class NamedDrafter(Struct, frozen=True, kw_only=True):
     """A drafter that can be named, and how to make it for a target.
 
-    `words` tell it in help; `kind` is what `Drafter.kind` says, by which fits and measurements know
-    it; `function` makes it, a `Drafter`, for a target, and is "" for a look-up, which is its name
-    alone. A block drafts all its tokens at once, as many as a name may say after a colon.
-    `task_spread` is the standard deviation of the acceptance rate of one head between data sets, of
-    61 to 79 published values each as of November 2026, or as of heads of all kinds
-    (`algebra.acceptance.ACCEPTANCE_SPREAD`) [-].
+    `words` describe it in help. `kind` is the value of `Drafter.kind`, also in fits and
+    measurements. `function` makes the `Drafter` for a target; it is "" for a look-up, which needs
+    only a name. A block drafts all its tokens at once; a name may contain their number after a
+    colon. `task_spread` is the standard deviation of the acceptance rate of one head between data
+    sets, from 61 to 79 published values for a kind as of November 2026. The default is the value
+    for heads of all kinds (`algebra.acceptance.ACCEPTANCE_SPREAD`) [-].
     """
 
     words: str
@@ -50,13 +50,13 @@ def drafter_called(word: str) -> str | None:
     >>> drafter_called("EAGLE-3"), drafter_called("deepseek_mtp"), drafter_called("eagle3-tree")
     ('eagle3', 'mtp', None)
     """
-    return _words().get(_letters(word.strip("[]")))  # as vLLM writes [ngram]
+    return _words().get(_letters(word.strip("[]")))  # vLLM writes [ngram]
 
 
 @cache
 def _words() -> dict[str, str]:
-    """Return the drafters by their names and the words of engines, without what joins letters."""
-    from specmodel.core.drafters.published import rows_of  # which models need
+    """Return the drafters by their names and the words of engines, without joining characters."""
+    from specmodel.core.drafters.published import rows_of  # imports models
 
     words = {row["word"]: row["drafter"] for row in rows_of("methods.csv")}
     words |= {name: name for name in named_drafters()}

@@ -21,19 +21,19 @@ from specmodel.core.layers.work import Work
 from specmodel.core.models.architecture import Architecture
 
 OwnWork = Callable[[Architecture, Pass], dict[str, Work]]
-"""Work by component of a pass that is like no other: a drafter may have one of its own."""
+"""Function that returns the work of a pass by component, for passes of a new kind."""
 
 Part = Literal["layers", "drawing", "projection", "context"] | OwnWork
-"""What of a model runs in a pass: its layers, with embedding and LM head; these, and the drawing of
-tokens from their probabilities; of a drafter, the projection of the target's features alone; the
-projection, and keys and values of all layers made of it; or what a function says."""
+"""Part of a model that runs in a pass. "layers" includes embedding and LM head; "drawing" adds the
+sampling of tokens. For drafters, "projection" only projects the target's features, and "context"
+also computes keys and values of all layers from them. A function returns any other work."""
 
 
 class DraftPasses(Struct, frozen=True, eq=False):
-    """Passes of a draft that are alike: `count` of them in a step [-].
+    """Equal passes of a draft: `count` of them in a step [-].
 
-    A token sees those before it if the passes are causal, else all of its pass. `takes_host` says
-    whether each is a launch of its own, for which the host takes time, as passes of layers are.
+    A token sees the tokens before it if the passes are causal, else all tokens of its pass.
+    `takes_host` states whether each pass is a separate launch, for which the host needs time.
     """
 
     architecture: Architecture
@@ -43,7 +43,7 @@ class DraftPasses(Struct, frozen=True, eq=False):
     name: str = "draft pass"
     part: Part = "layers"
     is_causal: bool = True
-    takes_host: bool | None = None  # if None, where its layers run
+    takes_host: bool | None = None  # None: if its layers run
 
     @property
     def host_passes(self) -> float:
@@ -59,22 +59,22 @@ _SIZES = ("hidden_size", "vocabulary_size")
 Passes = tuple[DraftPasses, ...]
 
 Rule = Callable[[Architecture, FloatArray, FloatArray], Passes]
-"""Passes that an architecture makes, from the draft length gamma and the drafted tokens to be
-verified, of which a tree has more than gamma [token]."""
+"""Function that returns the passes of an architecture, from the draft length gamma and the drafted
+tokens to verify: more than gamma for a tree [token]."""
 
 
 def one_at_a_time(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
-    """Return one pass for each drafted token; in a tree each carries the tokens of a level."""
+    """Return one pass for each drafted token, or for each level of a tree."""
     return (DraftPasses(model, _width(gamma, drafted), gamma),)
 
 
 def verified_first(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
-    """Return a pass over the `drafted` + 1 tokens just verified, then gamma - 1 that draft on.
+    """Return a pass over the `drafted` + 1 tokens just verified, then gamma - 1 further passes.
 
-    The first drafts one token, and each other one more, in a tree a level; none runs at gamma 0.
+    Each pass drafts one token, or one level of a tree. None runs at gamma 0.
     """
-    # the first fills the head's cache with what the target has computed of these tokens, accepted
-    # or not, as vLLM and SGLang run it; only the last accepted one of a sequence needs logits
+    # the first pass fills the head's cache with features of these tokens, accepted or not, as in
+    # vLLM and SGLang; only the last accepted token of a sequence needs logits
     first = np.minimum(gamma, 1.0)
     return (
         DraftPasses(model, drafted + 1, first, np.ones(()), "first draft pass"),
@@ -83,13 +83,13 @@ def verified_first(model: Architecture, gamma: FloatArray, drafted: FloatArray) 
 
 
 def next_and_verified_first(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
-    """Return the passes of `verified_first`, the first with the token to go on from as well."""
+    """Return the passes of `verified_first`; the first also carries the newest token."""
     first, rest = verified_first(model, gamma, drafted)
     return replace(first, tokens_per_sequence=drafted + 2), rest
 
 
 READ_AGAIN = "read again"
-"""What engines do whose drafters read the verified tokens in a pass of its own."""
+"""Value of `EngineProfile.draft_model_first` for a separate pass over the verified tokens."""
 
 
 def read_again(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
@@ -111,18 +111,18 @@ MODEL_RULES: dict[str, Rule] = {
     "verified and next": next_and_verified_first,
     READ_AGAIN: read_again,
 }
-"""What engines give a draft model first in a step. The last token alone costs a small model as much
-until batches are large, and an MoE less."""
+"""Rules by the tokens that an engine gives a draft model first in a step. The last token by itself
+takes a small model as long until batches are large, and an MoE less time."""
 
 
 def features_first(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
-    """Return the passes of `verified_first`, of which the first alone projects the features."""
+    """Return the passes of `verified_first`; only the first projects the features."""
     first, rest = verified_first(model, gamma, drafted)
     return first, replace(rest, architecture=_projected(model))
 
 
 def selection_first(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
-    """Return the passes of `verified_first`, of which the first selects entries for all others."""
+    """Return the passes of `verified_first`; the first selects entries for all others."""
     first, rest = verified_first(model, gamma, drafted)
     return first, replace(rest, architecture=_without_indexers(model))
 
@@ -130,11 +130,11 @@ def selection_first(model: Architecture, gamma: FloatArray, drafted: FloatArray)
 def module_in_turn(
     place: int, num_modules: int, model: Architecture, gamma: FloatArray, drafted: FloatArray
 ) -> Passes:
-    """Return the passes of one of several modules, each of which drafts one position in turn.
+    """Return the passes of one of several modules, which draft one position after another.
 
-    Each pass carries all tokens just verified, which the cache of the module needs: as vLLM 0.33
-    (``v1/worker/gpu/spec_decode/multi_module_mtp``) runs them, and SGLang 0.5.23
-    (``multi_layer_eagle_worker_v2.py``), whose passes carry some tokens more.
+    Each pass carries all tokens just verified, as the cache of the module needs them. vLLM 0.33
+    (``v1/worker/gpu/spec_decode/multi_module_mtp``) and SGLang 0.5.23
+    (``multi_layer_eagle_worker_v2.py``) do this; passes of SGLang carry a few more tokens.
     """
     own = gamma - place  # `place` counts the modules from 0
     rounds = np.floor(own / num_modules)
@@ -150,8 +150,8 @@ def all_at_once(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> 
 def masks_after_anchor(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
     """Return the passes of a block drafter over the last token and a mask for each drafted one.
 
-    DFlash in vLLM 0.33 (``v1/worker/gpu/spec_decode/dflash/speculator.py``): rejected tokens are
-    projected like the others, so that the host need not know how many there are.
+    DFlash in vLLM 0.33 (``v1/worker/gpu/spec_decode/dflash/speculator.py``) also projects rejected
+    tokens, as the host then need not know their number.
     """
     return _block(model, gamma, drafted, gamma + 1)
 
@@ -177,7 +177,7 @@ def masks_after_verified(model: Architecture, gamma: FloatArray, drafted: FloatA
 
 def masks_after_accepted(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
     """Return one pass of a model over the verified tokens, the new one, and masks (PARD)."""
-    # of these 2 gamma + 1 tokens, rejected ones are padding, which runs nevertheless, as in
+    # rejected tokens among these 2 gamma + 1 are padding, which runs as well, as in
     # vLLM 0.33 (v1/spec_decode/utils.py)
     once, logits = np.minimum(gamma, 1.0), np.maximum(gamma, 1.0)
     return (DraftPasses(model, drafted + 1 + logits, once, logits),)
@@ -186,7 +186,7 @@ def masks_after_accepted(model: Architecture, gamma: FloatArray, drafted: FloatA
 def _block(
     model: Architecture, gamma: FloatArray, drafted: FloatArray, block: FloatArray
 ) -> Passes:
-    """Return a pass over features of verified tokens, one over the block, and any Markov steps."""
+    """Return a pass over features of verified tokens, one over the block, and Markov steps."""
     once, logits = np.minimum(gamma, 1.0), np.maximum(gamma, 1.0)
     context = DraftPasses(model, drafted + 1, once, name="context", part="context")
     masked = DraftPasses(_projected(model), block, once, logits, is_causal=False)
@@ -197,13 +197,13 @@ def _block(
 
 
 def markov_step(model: Architecture, run: Pass) -> dict[str, Work]:
-    """Return the work of the bias by which a drafted token changes the logits of the next."""
+    """Return the work of the bias that a drafted token adds to the logits of the next token."""
     return model.markov.step(run, model.vocabulary_size) if model.markov else {}
 
 
 @lru_cache(maxsize=256)
 def _projected(model: Architecture) -> Architecture:
-    """Return a head without input projection, for passes whose features are projected already."""
+    """Return a head without input projection, for passes that follow the projection."""
     return replace(model, input_projection_size=0)
 
 
@@ -224,6 +224,13 @@ def _width(gamma: FloatArray, drafted: FloatArray) -> FloatArray:
     depth = np.maximum(gamma, 1.0)
     is_chain = bool((drafted == depth).all())
     return np.ones(()) if is_chain else np.maximum(drafted / depth, 1.0)
+
+
+def refuse_tokens(verify_tokens: Numeric, is_bad: np.ndarray | bool, expected: str) -> None:
+    """Raise an InputError with the first of the `verify_tokens` where `is_bad` is true, if any."""
+    if np.any(is_bad):
+        bad = np.broadcast_to(verify_tokens, np.shape(is_bad))[is_bad].item(0)
+        raise InputError("verify_tokens", int(bad) if bad == int(bad) else bad, expected)
 
 
 class Drafter(Struct, frozen=True, kw_only=True, dict=True):
@@ -295,7 +302,7 @@ class Drafter(Struct, frozen=True, kw_only=True, dict=True):
         return tuple(architecture for architecture, _ in self.parts)
 
     def run_by(self, first: str) -> "Drafter":
-        """Return the drafter for an engine whose draft models first read the tokens `first`."""
+        """Return the drafter for an engine in which draft models first read the tokens `first`."""
         is_one_by_one = self.drafting in ("head", "model")
         if not is_one_by_one or (self.is_head and first != READ_AGAIN):
             return self
@@ -321,10 +328,10 @@ class Drafter(Struct, frozen=True, kw_only=True, dict=True):
     def idle_pass(self) -> DraftPasses:
         """Pass that a loaded drafter, other than a look-up, runs in a step without drafts.
 
-        The first pass of a draft, over the token just made, which keeps its cache in step: as
-        vLLM 0.33 (``v1/worker/gpu/spec_decode``) runs heads and models, and the context of a block
-        drafter. Its LM head is not needed, and left out where no graph holds the pass; but the full
-        graph of a first pass, which is replayed here as well, was captured with it
+        It is the first pass of a draft, over the newest token, and keeps the drafter's cache up to
+        date. vLLM 0.33 (``v1/worker/gpu/spec_decode``) runs it for heads and models, and for the
+        context of a block drafter. The LM head is not needed, and does not run outside graphs. The
+        full graph of a first pass contains it, however, and is replayed here
         (``target_dependent_ar/speculator.py``: `_prefill` without `skip_sample`).
         """
         one, first = np.ones(()), replace(self.passes(1.0)[0], name="idle draft pass")
@@ -332,7 +339,7 @@ class Drafter(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def is_made_up(self) -> bool:
-        """Whether it is an MTP module that the checkpoint does not have."""
+        """Whether it is an MTP module that the checkpoint lacks."""
         return "mtp_block" in dict(self.assumed)
 
     def check_draft(self, draft_length: FloatArray, verify_tokens: Numeric) -> None:
@@ -344,12 +351,9 @@ class Drafter(Struct, frozen=True, kw_only=True, dict=True):
             if "draft_block" in dict(self.assumed):
                 expected += "; to change it, name it after a colon, such as dspark:16"
             raise InputError("draft_length", value, expected)
-        is_tree = np.asarray(verify_tokens != draft_length + 1)
-        if self.is_chain and is_tree.any():
-            bad = np.broadcast_to(verify_tokens, is_tree.shape)[is_tree].item(0)
-            value = int(bad) if bad == int(bad) else bad
+        if self.is_chain:
             expected = f"draft_length + 1 (a chain), as the {self.name} drafts no trees"
-            raise InputError("verify_tokens", value, expected)
+            refuse_tokens(verify_tokens, verify_tokens != draft_length + 1, expected)
 
     def check_target(self, target: Architecture) -> None:
         """Check that the target has the sizes that the head needs."""

@@ -10,7 +10,7 @@ from specmodel.core.models.architecture import Architecture
 from specmodel.core.models.checkpoints import checkpoint
 
 PRESET = "preset"
-"""What is given as acceptance for the one that is published for a target and its drafter."""
+"""Value of `acceptance` that means the published acceptance of a target with its drafter."""
 
 _FOLDER = Path(__file__).parent / "data"
 _ASSISTANTS = _FOLDER / "assistants"
@@ -18,10 +18,10 @@ _RECIPES = "vLLM recipes and InferenceX"
 
 
 class HeadShape(NamedTuple):
-    """Sizes of a head, None where they are as a rule derives them from the target.
+    """Sizes of a head; a rule derives sizes of None from the target.
 
-    `taps` counts the features that it projects down, each of the target's hidden size; with
-    latents, its attention is like the target's. A shape with a `source` is published.
+    `taps` is the number of projected features, each of the target's hidden size. A head with
+    latents has attention like the target's. A shape with a `source` is published.
     """
 
     num_layers: int | None = None
@@ -36,12 +36,12 @@ class HeadShape(NamedTuple):
     source: str = ""
 
     def given(self, **sizes: int | None) -> "HeadShape":
-        """Return the shape with its fields replaced by those of `sizes` that are not None."""
+        """Return the shape with fields replaced by `sizes`, except for sizes of None."""
         told: dict[str, Any] = {name: size for name, size in sizes.items() if size is not None}
         return self._replace(**told)
 
     def usually(self, **sizes: int | None) -> "HeadShape":
-        """Return the shape with its fields that are None filled from `sizes`."""
+        """Return the shape with `sizes` in place of fields that are None."""
         return self.given(**{n: size for n, size in sizes.items() if getattr(self, n) is None})
 
     @property
@@ -53,8 +53,8 @@ class HeadShape(NamedTuple):
 def published_head(target: Architecture, drafter: str) -> HeadShape:
     """Return the published sizes of a target's head, None for sizes not known.
 
-    Targets are known by their names; those of EAGLE-3 heads of SpecForge by their shape, as models
-    of one shape have heads of one.
+    Targets are identified by name. For EAGLE-3 heads of SpecForge, the shape of a target is enough,
+    as targets of the same shape have heads of the same shape.
 
     >>> from specmodel.core.models.architecture import load_architecture
     >>> published_head(load_architecture("kimi-k3"), "dspark").block_size
@@ -78,7 +78,7 @@ def published_head(target: Architecture, drafter: str) -> HeadShape:
 def published_assistant(target: Architecture) -> Architecture | None:
     """Return the assistant that is published for a target's name, None if there is none.
 
-    An assistant stands in for MTP modules, and engines run it as such.
+    An assistant replaces MTP modules, and engines run it like these.
 
     >>> from specmodel.core.models.architecture import load_architecture
     >>> published_assistant(load_architecture("gemma-4-26b-a4b")).hidden_size
@@ -90,7 +90,7 @@ def published_assistant(target: Architecture) -> Architecture | None:
 
 
 def list_assistants() -> list[str]:
-    """Return the names of the published assistants, as they end on a hub."""
+    """Return the names of the published assistants, without the owner on a hub."""
     return [f"{name}-it-assistant" for name in list_names(_ASSISTANTS)]
 
 
@@ -109,7 +109,7 @@ def assistant_called(name: str) -> Architecture | None:
 
 
 def usual_drafter(target: Architecture) -> str:
-    """Describe the drafter and draft length in use for a target, and by whom; "" if none is known.
+    """Return the drafter and draft length in use for a target, with the source; "" if unknown.
 
     >>> from specmodel.core.models.architecture import load_architecture
     >>> usual_drafter(load_architecture("gpt-oss-120b"))
@@ -140,7 +140,7 @@ def recipe_lengths(target: Architecture, drafter: str) -> tuple[int, int] | None
 def is_in_checkpoint(target: Architecture, drafter: str) -> bool:
     """Return whether a drafter is part of a checkpoint: MTP modules, and DeepSeek-V4's DSpark.
 
-    vLLM takes the target for its `model` then.
+    vLLM's `model` is then the target itself.
     """
     return drafter == "mtp" or (drafter == "dspark" and target.name.startswith("DeepSeek-V4"))
 
@@ -170,7 +170,7 @@ def _recipe(target: Architecture) -> dict[str, str] | None:
 
 
 def is_named(name: str, words: str) -> bool:
-    """Tell whether `words` occur as whole words in the name of a model."""
+    """Return whether `words` occur as whole words in the name of a model."""
     plain = name.lower().replace("_", "-").replace(" ", "-")
     other = r"[a-z0-9.]|-\d{4}\b"  # of a longer name, or of another date
     return words in plain and bool(

@@ -1,9 +1,9 @@
 """Kinds of tasks that acceptance depends on, mixtures of them, and how heads differ between them.
 
-``data/task_shifts.csv`` has the logit of the acceptance rate on each data set and kind of task,
-less its mean over code, chat, maths and prose: a head that was measured on one kind has its
-acceptance on another from the difference. ``calibration/tasks.py`` fits it to heads that were
-measured on several.
+``data/task_shifts.csv`` contains the logit of the acceptance rate on each data set and kind of
+task, less its mean over code, chat, maths and prose. The acceptance of a head on a kind that was
+not measured follows from the difference to a measured kind. ``calibration/tasks.py`` fits the
+shifts to heads that were measured on several kinds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,16 +18,16 @@ MIXTURE = "mixture"
 """Mixed use: equal shares of generated tokens on each of `MIXED`."""
 MIXED = ("code", "chat", "maths", "prose")
 TASKS = (*MIXED, "agents", "random")
-"""Kinds of tasks; random is prompts of random tokens, as benchmarks send."""
+"""Kinds of tasks; "random" means prompts of random tokens, as in benchmarks."""
 _SUM_TO = 1e-6
 
 
 class TaskShift(NamedTuple):
-    """How far acceptance on a kind of task lies from that on others.
+    """Difference between the acceptance on a kind of task and on others.
 
-    `shift` is the logit of the acceptance rate less its mean over `MIXED`, `data_sets` the same by
-    data set; `spread` is the standard deviation of the rate between data sets of one head, and
-    `derived_spread` that of a rate which is derived from another kind [-].
+    `shift` is the logit of the acceptance rate less its mean over `MIXED`; `data_sets` contains the
+    same by data set. `spread` is the standard deviation of the rate between data sets of one head,
+    and `derived_spread` the deviation of a rate that is derived from another kind [-].
     """
 
     shift: float
@@ -36,13 +36,13 @@ class TaskShift(NamedTuple):
     data_sets: dict[str, float]
 
     def of(self, data_sets: Sequence[str]) -> float:
-        """Return the mean shift over some data sets, of the kind for those not known [-]."""
+        """Return the mean shift of some data sets; unknown ones have the shift of the kind [-]."""
         return sum(self.data_sets.get(name, self.shift) for name in data_sets) / len(data_sets)
 
 
 @cache
 def task_shifts() -> dict[str, TaskShift]:
-    """Return the shift of each kind of task, and that of the mixture.
+    """Return the shift of each kind of task, and of the mixture.
 
     >>> shifts = task_shifts()
     >>> shifts["code"].shift > shifts["mixture"].shift > shifts["chat"].shift
@@ -59,7 +59,7 @@ def task_shifts() -> dict[str, TaskShift]:
 
 
 def task_text(task: str | Mapping[str, float]) -> str:
-    """Return a task as it is typed; shares by kind may be a mapping.
+    """Return a task as text; shares by kind may be a mapping.
 
     >>> task_text({"code": 0.6, "chat": 0.4})
     'code=0.6,chat=0.4'
@@ -102,7 +102,7 @@ def shares_of(task: str) -> dict[str, float]:
 
 
 def _typed(text: str) -> dict[str, float]:
-    """Return shares as they were typed, by kind of task; all of a kind that stands alone."""
+    """Return typed shares by kind of task; a single kind has the share 1."""
     if "=" not in text:
         return {text: 1.0}
     pairs = (pair.split("=") for pair in text.split(","))

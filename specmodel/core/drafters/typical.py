@@ -1,4 +1,4 @@
-"""Return the acceptance that published heads of a kind reach: low, middle and high."""
+"""Return the acceptance of published heads of a kind at three levels: low, middle and high."""
 
 from functools import cached_property
 
@@ -16,10 +16,10 @@ from specmodel.core.drafters.names import named_drafters
 from specmodel.core.drafters.tasks import MIXTURE
 
 QUARTILES_FROM = 6
-"""Targets of a kind from which quartiles are told; of fewer, the lowest and the highest [-]."""
+"""Least number of targets for quartiles; with fewer, the levels are the lowest and highest [-]."""
 _RANGE_FROM = 2
 NAMES = ("typical-low", "typical", "typical-high")
-"""Names by which the three levels are taken as an acceptance."""
+"""Values of `acceptance` that mean the three levels."""
 _LEVELS = {True: ("lower quartile", "median", "upper quartile")}
 _LEVELS[False] = ("lowest", "median", "highest")
 
@@ -61,7 +61,7 @@ class TypicalHeads(Struct, frozen=True, dict=True):
 def typical_heads(drafter: str, task: str = MIXTURE) -> TypicalHeads | None:
     """Return the typical acceptance of a kind of head, None if fewer than two targets have one.
 
-    On a kind of task, or shares of several, as `shares_of` takes it.
+    `task` is a kind of task, or shares of several, as in `shares_of`.
 
     Examples
     --------

@@ -46,7 +46,7 @@ class Overheads(Struct, frozen=True, kw_only=True, eq=False):
         return replace(self, **seconds, host_speed=1.0)
 
     def told_to_wait(self, is_told: np.ndarray | bool = True) -> "Overheads":
-        """Return the overheads where each step is scheduled after the one before, if told so."""
+        """Return the overheads of runs in which each step is scheduled after the one before."""
         # plain steps wait too: by 2.4 ms at one request, 5.2 at 128 (Qwen3-30B, H200, 0.24)
         waited = is_told * self.reject_time
         left = self.reject_time - waited
@@ -56,33 +56,30 @@ class Overheads(Struct, frozen=True, kw_only=True, eq=False):
         """Return the host time of passes of the target and of the drafter, launches aside [s]."""
         return self.pass_time * passes + self.draft_pass_time * draft_passes
 
-    def eager_time(self, launches: Value) -> Value:
-        """Return what the host takes to launch kernels that no CUDA graph holds [s]."""
-        return self.eager_kernel_time * launches
-
     def rejection_time(
         self, draft_length: FloatArray, requests: FloatArray, chance: FloatArray | float = 1.0
     ) -> FloatArray:
-        """Return the mean time that the host takes for the draft of a step beside its passes [s].
+        """Return the mean host time for the draft of a step, in addition to its passes [s].
 
-        `requests` are the sequences of one replica that have a proposal, `chance` is that of any.
+        `requests` are the sequences of one replica with a proposal. `chance` is the chance that at
+        least one sequence has a proposal.
         """
         by_request = self.reject_time_per_request + self.reject_time_per_token * draft_length
         return np.asarray(chance * self.reject_time + by_request * requests)
 
 
 FACTORS = ("host_speed", "gpu_time_factor")
-"""Factors on seconds, which are no overheads themselves."""
+"""Factors on times, which are not overheads themselves."""
 
 OVERHEADS = tuple(name for name in Overheads.__struct_fields__ if name not in FACTORS)
 """Overheads, which are seconds."""
 
 ON_HOST = tuple(name for name in OVERHEADS if name != "tree_time")
-"""Those that the host takes, or that kernels wait for it."""
+"""Overheads of the host, and times for which kernels wait for it."""
 
 Hiding = Literal["none", "plain", "drafts", "all"]
-"""Which steps have the host work beside the GPU: none, those that draft nothing, these and, in the
-others, what launches the drafter, or all."""
+"""Steps in which host and GPU work at the same time: none; "plain" ones without a draft; "drafts"
+adds the launch of the drafter in the others; or all."""
 
 AttentionBackend = Literal[
     "triton", "triton_attn", "triton_mla", "flash_attn", "flash_attn_mla", "fa3", "fa4",
@@ -90,14 +87,14 @@ AttentionBackend = Literal[
     "cutedsl_mla", "aiter", "rocm_attn", "rocm_aiter_fa", "rocm_aiter_mla",
     "rocm_aiter_unified_attn", "intel_xpu",
 ]  # fmt: skip
-"""As vLLM 0.33 (in capitals there) and SGLang 0.5.23 name them."""
+"""Names in vLLM 0.33 (there in capitals) and SGLang 0.5.23."""
 Drafting = Literal[
     "ngram", "suffix", "head", "block head", "parallel head", "model", "parallel model"
 ]
-"""How drafts are made, as far as engines tell them apart."""
+"""Ways of drafting that engines distinguish."""
 
 MODELS = ("model", "parallel model")
-"""Ways of drafting by models that know nothing of the target."""
+"""Ways of drafting by models that do not read features of the target."""
 
 _WHOLE_GRAPHS: dict[str, tuple[Drafting, ...]] = {"one_by_one": (), "in_pieces": ()}
 
@@ -116,7 +113,7 @@ SplitTokens = Annotated[int, Meta(ge=1, le=1024)]
 _LEAST_FACTOR, _MOST_FACTOR = 0.01, 100.0
 
 Factor = Annotated[float, Meta(ge=_LEAST_FACTOR, le=_MOST_FACTOR)]
-"""How many times as fast, or as long; beyond, it is another unit."""
+"""Ratio of speeds or times; values outside this range suggest a wrong unit."""
 
 
 class FittedOn(Record, frozen=True, kw_only=True):
@@ -135,11 +132,12 @@ class FittedOn(Record, frozen=True, kw_only=True):
 class EngineFit(Record, frozen=True, kw_only=True):
     """What an engine's overheads were fitted to, and how well [-].
 
-    Errors are absolute, of predicted over measured less one; `left_out_error` is that of rows left
-    out, by the column whose values were left out in turn. `spread` is the standard deviation of
-    ln(measured / predicted) of rows left out; of an engine moved to runs of one host, at least that
-    of their speedups. `covariance` is that of the logarithms of the overheads `varied`, the others
-    being held. `outside_spread` is of files written before grounds (`prediction.ground`), not read.
+    Errors are absolute values of predicted / measured - 1. `left_out_error` is the error of rows
+    left out of the fit, by the column whose values were left out one after another. `spread` is the
+    standard deviation of ln(measured / predicted) of rows left out. For an engine fitted to runs of
+    one host, it is at least the deviation of their speedups. `covariance` is the covariance of the
+    logarithms of the overheads `varied`; the others are constant. `outside_spread` is ignored; old
+    files contain it.
     """
 
     date: Day
@@ -181,8 +179,8 @@ class EngineProfile(Record, frozen=True, kw_only=True):
         first speculation; "drafts", which adds the launch of a drafter; or "none". In other steps
         the two take turns.
     waits_for
-        Drafts that must end before the next step is scheduled, so that host and GPU do not overlap.
-        In vLLM's asynchronous scheduling, these are drafts that need tokens on the host.
+        Drafts that must end before the next step is scheduled. Host and GPU then do not overlap. In
+        vLLM's asynchronous scheduling, these are drafts that need tokens on the host.
     in_pieces, one_by_one
         Drafters whose passes run from graphs without their attention, and drafters without graphs.
         Other drafters run from whole graphs.
@@ -190,11 +188,11 @@ class EngineProfile(Record, frozen=True, kw_only=True):
         Speed of the host relative to the host of these overheads (all but `tree_time`). Time of the
         GPU relative to its fitted kernels [-].
     draft_model_first
-        Tokens that a draft model reads first in a step (`draft_passes.MODEL_RULES`): its last
-        token, or all verified ones, accepted or not. vLLM 0.33 (``v1/spec_decode``, with one more)
-        and SGLang 0.5.23 (``speculative/standalone_worker_v2``) do the latter. Heads read the
-        verified tokens in all engines. In llama.cpp, models and heads read them again in a separate
-        pass before they draft.
+        Tokens that a draft model reads first in a step (`drafters.passes.MODEL_RULES`): its last
+        token, or all verified tokens, accepted or not. vLLM 0.33 (``v1/spec_decode``, with one more
+        token) and SGLang 0.5.23 (``speculative/standalone_worker_v2``) read all verified tokens.
+        Heads read the verified tokens in all engines. In llama.cpp, models and heads read them
+        again in a separate pass before they draft.
     state_slots
         Recurrent states that it reserves for a running request (`StateKeeping`). If None, as the
         engine whose kernels it runs.
@@ -225,17 +223,17 @@ class EngineProfile(Record, frozen=True, kw_only=True):
         Whether a pass needs the same number of tokens from each sequence. A batch in which only
         some have a draft then needs several passes (`cost.latency.split_by_length`).
     splits_layers
-        Whether it splits layers over GPUs, so that one GPU works at a time.
+        Whether it splits layers over GPUs. Only one GPU then works at a time.
     replays, replays_of
-        Drafters whose accepted tokens run again after a rejection, and names of such targets: their
+        Drafters and targets, by name, whose accepted tokens run again after a rejection, as their
         recurrent states are not kept after each token (`cost.replays`).
     split_tokens
         Most tokens of a sequence for which its Triton attention spreads keys over blocks of
-        threads. Beyond, one block reads all keys of a head (`Deployment.walk` says where it runs).
-        8 in vLLM 0.33 (``MAX_3D_QUERY_LEN``), 1 before (``use_3d``), None for always [token].
+        threads. With more tokens, one block reads all keys of a head (`cost.attention`). 8 in vLLM
+        0.33 (``MAX_3D_QUERY_LEN``), 1 before (``use_3d``), None for no limit [token].
     flash_split_tokens
-        The same for its FlashAttention 2: 1 in vLLM up to 0.33. Builds that split keys for drafts
-        too have more, such as 64 [token].
+        The same for its FlashAttention 2: 1 in vLLM up to 0.33. Builds that also split keys for
+        drafts have a larger value, such as 64 [token].
     graphs, graph_limit, graph_sizes
         Whose rule captures passes in CUDA graphs (`machines.graphs`), None if unknown. Most tokens
         (vLLM) or requests (SGLang) of a captured pass: 0 for no capture, None for the engine's
@@ -243,7 +241,7 @@ class EngineProfile(Record, frozen=True, kw_only=True):
     fit
         Measurements to which the figures were fitted; None if they were not.
     stands_for
-        Not read; files older than the llama.cpp engine have it.
+        Ignored; files older than the llama.cpp engine contain it.
     """
 
     schema_version: Literal[1]
@@ -306,7 +304,7 @@ class EngineProfile(Record, frozen=True, kw_only=True):
 
     @property
     def is_of_mean_host(self) -> bool:
-        """Whether the overheads describe a mean host, as the fit left out each host in turn."""
+        """Whether the overheads describe a mean host: the fit left out one host after another."""
         return self.fit is not None and "host" in self.fit.left_out_error
 
     def on_host(self, speed: float) -> "EngineProfile":
@@ -322,17 +320,16 @@ class EngineProfile(Record, frozen=True, kw_only=True):
         engine = self.with_changes("engine", {"host_speed": speed})
         if engine.fit is None or "host_speed" not in engine.fit.varied:
             return engine
-        kept = [i for i, name in enumerate(engine.fit.varied) if name != "host_speed"]
-        known = {
-            "fit.varied": [engine.fit.varied[i] for i in kept],
-            "fit.covariance": [[engine.fit.covariance[i][j] for j in kept] for i in kept],
-        }
-        return engine.with_changes("engine", known)
+        varied, covariance = [*engine.fit.varied], np.array(engine.fit.covariance)
+        place = varied.index("host_speed")
+        varied.remove("host_speed")
+        rest = np.delete(np.delete(covariance, place, axis=0), place, axis=1).tolist()
+        return engine.with_changes("engine", {"fit.varied": varied, "fit.covariance": rest})
 
     def told_to(self, switches: Mapping[str, bool]) -> "EngineProfile":
         """Return the engine with features switched on or off, by the names in `naming.SWITCHES`.
 
-        A drafter switched to not eager runs from graphs, whatever the engine captures.
+        A drafter that is switched to not eager runs from graphs in any engine.
         """
         engine = self.with_graphs_of(0) if switches.get("enforce_eager") else self
         if switches.get("sync_scheduling") and engine.hides_host != "none":
@@ -366,7 +363,7 @@ def load_engine(name: str | Path) -> EngineProfile:
     Parameters
     ----------
     name
-        A name from `list_engines`, if you like with a version (vllm-0.24), or the path of a TOML
+        A name from `list_engines`, with or without a version (vllm-0.24), or the path of a TOML
         file.
 
     Examples
@@ -393,9 +390,9 @@ def list_engines() -> list[str]:
 
 
 def first_token_constants() -> dict[str, float]:
-    """Return what each fitted stack adds to the time to a first token beside its passes [s].
+    """Return what each fitted stack adds to the time to a first token, without passes [s].
 
-    The table that ships names rows, models and source.
+    The shipped table contains the number of rows, the models and the source.
 
     Examples
     --------

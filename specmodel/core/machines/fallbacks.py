@@ -1,8 +1,7 @@
 """Choose the fits for a stack's kernels: its own, and others for missing ones.
 
-The order of what it falls back to was tested by leaving each published table out in turn and
-predicting it by each candidate (``calibration/fallbacks.py``); ``data/fallbacks.toml`` keeps the
-errors that were found.
+``calibration/fallbacks.py`` tested the order of fallbacks: it left out one published table after
+another, and predicted it with each candidate. ``data/fallbacks.toml`` contains the errors.
 """
 
 from collections.abc import Mapping
@@ -31,17 +30,17 @@ from specmodel.core.machines.kernels import (
 )
 
 Candidate = Literal["other_stack", "typical", "own"]
-"""What a stack may fall back to: another stack of the GPU or typical kernels at the same dtype, or
-its own fit at the standard dtype of the kind."""
+"""Fallbacks of a stack: another stack of the GPU or typical kernels at the same dtype, or its own
+fit at the standard dtype of the kind."""
 
 _DATA = Path(__file__).parent / "data"
 
 
 class Ranking(Record, frozen=True, kw_only=True):
-    """Candidates to replace a lacking fit, ordered by their error on tables left out [-].
+    """Candidates to replace a missing fit, ordered by their error on tables left out [-].
 
-    The error of a candidate is the median over tables of its mean error on a table left out, its
-    spread the deviation over tables of the part of ln(measured / predicted) each has in common.
+    The error of a candidate is the median over tables of its mean error on a table left out. Its
+    spread is the standard deviation, over tables, of the mean of ln(measured / predicted).
     """
 
     order: list[Candidate]
@@ -51,7 +50,7 @@ class Ranking(Record, frozen=True, kw_only=True):
 
 
 class Rankings(Record, frozen=True, kw_only=True):
-    """Rankings by kind; kinds without one fall back to typical kernels alone."""
+    """Rankings by kind; kinds without a ranking only fall back to typical kernels."""
 
     source: Annotated[str, Meta(min_length=3)]
     date: Day
@@ -59,7 +58,7 @@ class Rankings(Record, frozen=True, kw_only=True):
 
 
 class Fallback(NamedTuple):
-    """A fit that may replace a lacking one, and the stack or dtype it was fitted to."""
+    """A fit that may replace a missing one, and its stack or dtype."""
 
     fit: KernelFit
     name: str
@@ -67,17 +66,17 @@ class Fallback(NamedTuple):
 
 @cache
 def load_rankings() -> Rankings:
-    """Return the rankings that ship."""
+    """Return the shipped rankings."""
     return records.load(Rankings, "fallbacks", _DATA, "fallbacks")
 
 
 def candidates(
     kind: str, dtype: str, own: FittedStack, others: Mapping[str, FittedStack], typical: FittedStack
 ) -> dict[Candidate, Fallback]:
-    """Return the fits that may replace the one that a stack lacks at a kind and dtype.
+    """Return the fits that may replace a missing fit of a stack at a kind and dtype.
 
-    The fit of the GPU's other stack with the smallest mean error, the typical one, and the stack's
-    own fit of another dtype, as far as there are such.
+    These are the fit of the GPU's other stacks with the smallest mean error, the typical fit, and
+    the stack's own fit of another dtype, if they exist.
     """
     found = dict[Candidate, Fallback]()
     timed = {name: fits[dtype] for name, s in others.items() if dtype in (fits := s.of_kind(kind))}
@@ -97,7 +96,7 @@ def choose_kernels(
 ) -> Kernels:
     """Return how a stack's kernels use a device; raise an InputError for an unknown stack.
 
-    All-reduces are those of the preferred stack if the link has them, even without other fits.
+    All-reduces have the fit of the preferred stack if the link has one, even without other fits.
     `stack_kernels` describes the fallbacks of a stack.
 
     Parameters
@@ -122,7 +121,7 @@ def choose_kernels(
         known = ", ".join([*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack])
         raise InputError("stack", stack, f"one of {known}, the kernel libraries of {hardware.name}")
     others = {name: fits for name, fits in hardware.fitted.items() if name != stack}
-    is_gpu = hardware.kind == "gpu"  # no kernels of others are like those of a CPU
+    is_gpu = hardware.kind == "gpu"  # kernels of other stacks do not describe a CPU
     return stack_kernels(stack, hardware.fitted[stack], others if is_gpu else None)
 
 
@@ -134,14 +133,14 @@ def stack_kernels(
     typical: FittedStack | None = None,
     rankings: Rankings | None = None,
 ) -> Kernels:
-    """Return the fits of a stack by kind and dtype, with those that it takes where it has none.
+    """Return the fits of a stack by kind and dtype, with fallbacks for missing fits.
 
     1. Its own fit of the kind and dtype comes first.
-    2. At a dtype at which `others`, the other stacks of the GPU, or typical kernels were timed, it
-       is the first candidate of the kind's ranking, with the errors found by leaving tables out.
-       None of `others` skips this step; it also skips kinds that no stack of the GPU was timed at.
-    3. Typical kernels fill in for a kind without a fit at its standard dtype, unless the kind falls
-       back to another one of the stack first (`KernelKind.own_fallback_first`).
+    2. If `others`, the other stacks of the GPU, or typical kernels were timed at the dtype, the
+       first candidate of the kind's ranking follows, with the errors on tables left out. This step
+       is skipped if `others` is None, and for kinds that were not timed on the GPU.
+    3. Typical kernels replace a kind without a fit at its standard dtype, unless the kind first
+       falls back to another kind of the stack (`KernelKind.own_fallback_first`).
 
     `Kernels.place` then chooses among these by the dtypes that meet in a kernel, and falls back to
     the stack's standard dtype and to another kind.
@@ -179,7 +178,7 @@ def _borrowed(
     typical: FittedStack,
     rankings: Mapping[str, Ranking],
 ) -> dict[tuple[str, str], Fallback]:
-    """Return the fits borrowed for dtypes that a stack lacks, with errors, by kind and dtype."""
+    """Return the borrowed fits for missing dtypes of a stack, with errors, by kind and dtype."""
     found = dict[tuple[str, str], Fallback]()
     for kind, ranking in rankings.items():
         mine = set(own.of_kind(kind))

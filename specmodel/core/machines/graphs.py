@@ -18,9 +18,9 @@ _OPTIONS: dict[str, tuple[Unit, str]] = {
     "vllm-512": ("token", "--max-cudagraph-capture-size"),
     "sglang": ("request", "--cuda-graph-max-bs-decode"),
 }
-"""What engines count, and their options that capture larger passes."""
+"""The unit in which engines count, and their options for larger graphs."""
 
-_DATA_CENTER_BLACKWELL = 10  # major number of its compute capability
+_DATA_CENTER_BLACKWELL = 10  # its major compute capability
 
 _REQUESTS_BY_MEMORY = (
     (20 * 2**30, 8, 8),
@@ -35,9 +35,10 @@ _MOST_REQUESTS = 512
 class GraphLimit(Struct, frozen=True, kw_only=True):
     """Tokens or requests of the largest pass with a graph, on one replica.
 
-    `option` is that of the engine which sets them, `default_of` the engine whose default they are,
-    empty if they were given, `earlier` that of versions before, if another, and `sizes` those that
-    were given one by one, none if they are the engine's own, which are dense.
+    `option` is the engine's option for `count`. `default_of` names the engine if `count` is its
+    default, and is empty if `count` was given. `earlier` is the default of earlier versions, if it
+    differs. `sizes` are sizes that were given one by one. It is empty for the engine's own sizes,
+    which are dense.
     """
 
     count: int
@@ -54,33 +55,33 @@ class GraphLimit(Struct, frozen=True, kw_only=True):
         return np.asarray((tokens if self.unit == "token" else requests) / replicas > self.count)
 
     def padded(self, requests: FloatArray, tokens: FloatArray, replicas: int) -> FloatArray:
-        """Return the requests of the graphs that passes run from, inf where none is as large.
+        """Return the requests of the graphs that passes run from, inf if no graph is large enough.
 
-        A pass is padded to the next size that was given. vLLM rounds them up to multiples of the
-        tokens of a request, K + 1, and drops those that exceed the last
-        (``CompilationConfig.adjust_cudagraph_sizes_for_spec_decode``, 0.20 to 0.33); SGLang counts
-        requests. Counts are over all replicas, and sizes have been given.
+        A pass is padded to the next of the given sizes. vLLM rounds sizes up to multiples of the
+        tokens of a request, K + 1, and drops sizes that exceed the last
+        (``CompilationConfig.adjust_cudagraph_sizes_for_spec_decode``, 0.20 to 0.33). SGLang counts
+        requests. Counts are over all replicas.
         """
-        with np.errstate(invalid="ignore"):  # where none runs, or without end
+        with np.errstate(invalid="ignore"):  # no request, or an infinite number
             of_each = np.nan_to_num(tokens / requests, nan=1.0)
         each = of_each if self.unit == "token" else np.ones(())
         of_size = np.vectorize(self._next, otypes=[float])
         return np.asarray(of_size(requests * each / replicas, each) * replicas / each)
 
     def _next(self, size: float, each: float) -> float:
-        """Return the least captured size that holds a pass, of so many tokens a request."""
+        """Return the smallest captured size for a pass, with `each` tokens per request."""
         captured = self._captured(each)
         return min((own for own in captured if size <= own <= self.count), default=np.inf)
 
     def _captured(self, each: float) -> list[float]:
-        """Return the sizes that are captured of those given, of so many tokens a request."""
+        """Return the given sizes that are captured, with `each` tokens per request."""
         rounded = [-(-own // each) * each for own in self.sizes]
         return [own for own in rounded if own <= self.count] or [each]
 
     def most_requests(self, verify_tokens: FloatArray, replicas: int) -> FloatArray:
-        """Return the most requests of all replicas whose pass a graph holds [request].
+        """Return the most requests of all replicas in a pass that runs from a graph [request].
 
-        `verify_tokens` are those of each request [token].
+        `verify_tokens` are the tokens of each request [token].
         """
         each = verify_tokens if self.unit == "token" else np.ones_like(verify_tokens)
         counts = np.full_like(each, self.count)
@@ -104,12 +105,12 @@ class GraphLimit(Struct, frozen=True, kw_only=True):
         """Return a note if some steps exceed the largest graph.
 
         `batch_size` are requests of all replicas [request], `verify_tokens` of each request
-        [token], `seconds` what the host is taken to need for a kernel [s].
+        [token], `seconds` the assumed host time to launch a kernel [s].
         """
         requests, of_each = np.broadcast_arrays(batch_size, verify_tokens)
         tokens = requests * of_each
         is_beyond = self.is_beyond(requests, tokens, replicas)
-        if not (self.count and is_beyond.any()):  # without graphs none was expected
+        if not (self.count and is_beyond.any()):  # without graphs, no note is due
             return self._told_of_earlier(requests, of_each, replicas)
         size = tokens if self.unit == "token" else requests
         most = int(np.ceil(size.max() / replicas))
@@ -199,7 +200,7 @@ def graph_limit(
     unit, option = _OPTIONS[engine.graphs]
     count, default_of, earlier = engine.graph_limit, "", None
     if count is None:
-        default_of = engine.name.partition(" (")[0]  # own runs keep it
+        default_of = engine.name.partition(" (")[0]  # engines of own runs have the same default
         major = int(hardware.compute_capability or 0)
         is_wide = engine.graphs == "vllm" and major == _DATA_CENTER_BLACKWELL
         tokens = 1024 if is_wide else 512

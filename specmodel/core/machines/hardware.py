@@ -21,11 +21,11 @@ from specmodel.core.machines.kernels import TYPICAL, FittedStack
 
 _PACKAGED = Path(__file__).parent / "data/hardware"
 FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[3] / "hw_profiles"
-"""In the package when installed, beside it in a checkout."""
+"""Folder of the profiles: in the package if installed, next to it in a checkout."""
 
 _WORDS: dict[str, str] = toml_tables(Path(__file__).parent / "data/short_names.toml")
 SHORT = {letters_of(word): name for name, words in _WORDS.items() for word in words.split()}
-"""Short names of GPUs, letters and digits alone."""
+"""Full names of GPUs by short name, which contains letters and digits only."""
 
 LINKS: dict[str, dict[str, Any]] = toml_tables(Path(__file__).parent / "data/links.toml")
 """Links between boxes: fields of `Link` by name, and other names."""
@@ -55,8 +55,8 @@ Capacity = Annotated[float, Meta(ge=LEAST, le=LARGEST_NUMBER)]
 class DtypePeak(Record, frozen=True, kw_only=True):
     """Dense peak arithmetic rate of one dtype [FLOP/s], and where the figure comes from.
 
-    `sustained` is the share of the rate of kernels timed alone that long passes of them keep: their
-    power lowers the clock [-].
+    `sustained` is the share of this rate in long passes, whose power lowers the clock, relative to
+    kernels that were timed one by one [-].
     """
 
     peak_flops_per_s: Rate
@@ -67,8 +67,8 @@ class DtypePeak(Record, frozen=True, kw_only=True):
 class Memory(Record, frozen=True, kw_only=True):
     """Device memory: capacity [B], peak bandwidth [B/s], last-level cache [B] and technology.
 
-    HBM is on accelerators of data centres, GDDR on other cards, LPDDR shared with the CPU; None
-    where it is not told.
+    Accelerators of data centres have HBM, other cards GDDR; LPDDR is shared with the CPU; None if
+    unknown.
     """
 
     capacity_bytes: Capacity
@@ -81,11 +81,11 @@ class Memory(Record, frozen=True, kw_only=True):
 class AllReduceFit(Record, frozen=True, kw_only=True):
     """All-reduces of a stack inside a node, as `algebra.collectives` describes their numbers.
 
-    `version` names several stacks where their rows are fitted together. Small messages run in one
-    shot, large ones in two, whose efficiency exceeds 1 where a switch adds up and saves bytes.
-    Errors are absolute, of predicted over measured less one, on sizes left out in turn [-];
-    `spread` is the standard deviation of ln(measured / predicted) of stacks or GPUs left out, 0 of
-    a stack's own rows [-].
+    `version` contains several stacks if their rows are fitted together. Small messages run in one
+    shot, large ones in two. The efficiency of two-shot exceeds 1 if a switch adds up and saves
+    bytes. Errors are absolute values of predicted / measured - 1, on sizes left out one after
+    another [-]. `spread` is the standard deviation of ln(measured / predicted) of stacks or GPUs
+    left out, 0 for a stack's own rows [-].
     """
 
     version: str
@@ -112,9 +112,9 @@ class AllReduceFit(Record, frozen=True, kw_only=True):
 class Link(Record, frozen=True, kw_only=True):
     """Link between GPUs: one direction of a GPU [B/s], and what a message takes at least [s].
 
-    A message takes `collective_latency`, `hop_latency` for each hop that it waits for, and the time
-    of its bytes at `efficiency` of the peak [-]. All-reduces take what `all_reduce` has for the
-    serving stack, or "typical" for others; without either they are rings of such messages.
+    The time of a message is `collective_latency`, `hop_latency` for each hop, and the time of its
+    bytes at `efficiency` of the peak [-]. All-reduces use the fit in `all_reduce` for the serving
+    stack, or "typical". Without either fit, they are rings of messages.
     """
 
     kind: Literal["nvlink", "pcie", "infinity_fabric", "network"]
@@ -129,19 +129,19 @@ class Link(Record, frozen=True, kw_only=True):
     all_reduce: dict[str, AllReduceFit] = field(default_factory=dict)
 
     def taken_all_reduce(self, stack: str | None) -> str | None:
-        """Return the key of the fit that a stack takes: its own, else "typical", else None."""
+        """Return the key of the fit for a stack: its own, else "typical", else None."""
         return next((name for name in (stack, TYPICAL) if name in self.all_reduce), None)
 
     def spread_of_all_reduces(self, stack: str | None) -> float:
-        """Return the spread of the all-reduce fit of a stack, 0 if none or the stack's own [-]."""
+        """Return the spread of the all-reduce fit for a stack, 0 without a fit [-]."""
         name = self.taken_all_reduce(stack)
         return self.all_reduce[name].spread if name else 0.0
 
     def all_reduce_parameters(self, stack: str | None) -> AllReduceParameters:
-        """Return how fast all-reduces of a stack are, None for any: as fitted, else as rings.
+        """Return the parameters of a stack's all-reduces: fitted ones, or those of rings.
 
         A ring of n GPUs sends ``2 (n - 1) / n`` of the bytes, as two-shot does, and waits for
-        ``2 (n - 1)`` hops; one-shot, which is as fast on more bytes, never beats it.
+        ``2 (n - 1)`` hops. One-shot sends more bytes at the same speed, and is never faster.
         """
         name = self.taken_all_reduce(stack)
         if name is not None:
@@ -182,10 +182,10 @@ class HardwareProfile(Record, frozen=True, kw_only=True):
         Back end with which llama.cpp usually runs there, if neither CUDA nor a CPU. AMD's name of
         the architecture, which decides its kernels.
     host_speed
-        Usual speed of its hosts relative to those on which engines were fitted. A GeForce sits in a
-        desktop computer, whose CPU reaches 4,400 of PassMark's single-thread points (a Core
-        i9-13900HX, notebookcheck 2023); a server's reaches 2,900. On two hosts with an RTX 5090,
-        draft models suggest 1 and 3 to 4 [-].
+        Usual speed of its hosts relative to the hosts on which engines were fitted. A GeForce is
+        usually in a desktop computer. Its CPU reaches 4,400 of PassMark's single-thread points (a
+        Core i9-13900HX, notebookcheck 2023), and a server's CPU 2,900. On two hosts with an RTX
+        5090, draft models suggest 1 and 3 to 4 [-].
     host_bytes_per_s, host_cores
         Peak bandwidth of the host's memory, None for `usual_host_bytes_per_s`, and its cores, None
         for eight. Experts that run on the host need both [B/s] [-].
@@ -263,7 +263,7 @@ class HardwareProfile(Record, frozen=True, kw_only=True):
 
     @property
     def usual_host_bytes_per_s(self) -> float:
-        """Bandwidth of the host's memory; by default, the usual one of such machines [B/s].
+        """Bandwidth of the host's memory; by default, the usual bandwidth of its kind [B/s].
 
         A desktop has two channels of DDR5-5600, a server twelve of DDR5-4800. Memory that GPU and
         CPU share has its own bandwidth.
@@ -279,7 +279,7 @@ class HardwareProfile(Record, frozen=True, kw_only=True):
 
     @property
     def measured_stack(self) -> str | None:
-        """The stack that was measured on this very device, which replaces an engine's stack."""
+        """The stack that was measured on this device, which replaces an engine's stack."""
         return next((name for name, s in self.fitted.items() if s.is_measured_here), None)
 
     @property
@@ -352,12 +352,12 @@ def list_hardware() -> list[str]:
 
 
 def known_hardware() -> list[str]:
-    """Return `list_hardware` and the names of the profiles that this user's machines were given."""
+    """Return `list_hardware` and the names of the user's own profiles."""
     return [*list_hardware(), *sorted(path.stem for path in own_folder().glob("*.toml"))]
 
 
 def full_name(typed: str, known: Collection[str]) -> str:
-    """Return the known name that a short one stands for, else what was typed.
+    """Return the known name for a short name, else what was typed.
 
     >>> full_name("H100", ["h100_pcie", "h100_sxm"])
     'h100_sxm'
@@ -367,7 +367,7 @@ def full_name(typed: str, known: Collection[str]) -> str:
 
 
 def own_or_shipped(name: str | Path, argument: str = "hardware") -> str | Path:
-    """Return the path of a profile of this user's machines by its name, else the name as it is."""
+    """Return the path of one of the user's own profiles by its name, else the name itself."""
     if name in list_hardware() or not isinstance(name, str):
         return name
     name = full_name(name, known_hardware())

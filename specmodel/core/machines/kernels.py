@@ -19,28 +19,28 @@ from specmodel.core.base.records import Record
 from specmodel.core.base.units import FloatArray
 from specmodel.core.layers.kinds import FITTED_KINDS, kernel_kind
 
-_LARGEST_VARIANCE = 1e4  # of a logarithm: beyond, nothing at all is known
+_LARGEST_VARIANCE = 1e4  # of a logarithm; larger variances have no meaning
 _ROUNDING = 1e-3
 
 Points = Annotated[int, Meta(ge=0, le=10**9)]
 
 TYPICAL = "typical"
-"""Name of the stack that is taken where nothing was fitted."""
+"""Name of the stack that is used if nothing was fitted."""
 
 _AS: Mapping[str | None, str] = {"fp16": "bf16"}
-"""Arithmetic that runs as fast as one that was fitted, and that one."""
+"""Dtypes of arithmetic that run as fast as a fitted dtype, and the fitted dtype."""
 
 FITTED_DTYPE: Literal["bf16"] = "bf16"
-"""Standard dtype: its fit is taken for dtypes that were not fitted."""
+"""Standard dtype: its fit is used for dtypes that were not fitted."""
 
 STATE_DTYPE: Literal["fp32"] = "fp32"
-"""The standard dtype of recurrences, whose state engines keep in 32 bits."""
+"""Standard dtype of recurrences, as engines keep their states in 32 bits."""
 
 
 def limited_covariance(covariance: FloatArray) -> FloatArray:
-    """Return a covariance in no direction of which more than `_LARGEST_VARIANCE` is recorded.
+    """Return a covariance with variances of at most `_LARGEST_VARIANCE` in all directions.
 
-    Few rows that hardly name a parameter give more than any logarithm can be unsure of.
+    Few rows that hardly determine a parameter give larger variances, which have no meaning.
     """
     variances, directions = np.linalg.eigh((covariance + covariance.T) / 2)
     if variances.max(initial=0.0) <= _LARGEST_VARIANCE:
@@ -52,9 +52,9 @@ def limited_covariance(covariance: FloatArray) -> FloatArray:
 def check_covariance(
     table: str, varied: list[str], covariance: list[list[float]], known: Collection[str]
 ) -> None:
-    """Refuse what cannot be the covariance of the logarithms of the parameters `varied`.
+    """Refuse a matrix that is not a covariance of the logarithms of the parameters `varied`.
 
-    `table` is where the fit stands in its record, for messages: a name and a dot, or nothing.
+    `table` is the table of the fit in its record, for messages: a name and a dot, or nothing.
     """
     size = len(varied)
     if not set(varied) <= set(known) or len(set(varied)) < size:
@@ -73,7 +73,7 @@ def check_covariance(
 
 
 def fitted_dtype(kind: str) -> StorageDtype:
-    """Return the standard dtype of a kind: its fit is taken for dtypes that were not fitted."""
+    """Return the standard dtype of a kind: its fit is used for dtypes that were not fitted."""
     return STATE_DTYPE if kernel_kind(kind).follows == "state" else FITTED_DTYPE
 
 
@@ -91,10 +91,10 @@ class KernelFit(Record, frozen=True, kw_only=True):
     vector_rows, vector_memory_efficiency, vector_compute_efficiency, vector_rereads
         Parameters of vector kernels [-].
     arithmetic_dtype
-        Dtype in which the kernels compute: the fit is valid for this one only.
+        Dtype in which the kernels compute: the fit is valid for this dtype only.
     num_points, num_judged, is_held_out
-        Number of points in the fit, and of points for the errors [-]. Whether the latter have
-        shapes that were left out of the fit.
+        Number of points in the fit, and of points for the errors [-]. Whether the points for the
+        errors have shapes that were left out of the fit.
     mean_error, median_error, percentile_90_error
         Of abs(predicted / measured - 1): mean over points within a shape and then
         over shapes, median and 90th percentile over points [-].
@@ -195,12 +195,12 @@ class FittedStack(_FitsByKind, frozen=True):
     date
         Day of the fit, such as 2026-11-21.
     lent_by
-        Name of another device with the measurements, whose kernels this one runs. Errors are then
-        those of kernels on devices without measurements.
+        Name of another device that was measured and runs the same kernels. Errors are then the
+        errors of kernels on devices without measurements.
     is_default
         Whether to use this stack if none is named.
     is_measured_here
-        Whether it was timed on the very machine of the profile, so that it replaces an engine's.
+        Whether it was timed on the machine of the profile. It then replaces an engine's stack.
     """
 
     def of_kind(self, kind: str) -> Mapping[str, KernelFit]:
@@ -223,19 +223,19 @@ class Kernels(Struct, frozen=True, eq=False):
     stack
         Stack of the kernels: a fitted one, "typical" or "datasheet".
     fits
-        Fits by kind and dtype of weights, cache or state: the stack's own, and those of other
-        stacks for missing ones (`fallbacks.stack_kernels`); empty for the data sheet.
+        Fits by kind and dtype of weights, cache or state: the stack's own, and fits of other stacks
+        in place of missing ones (`fallbacks.stack_kernels`); empty for the data sheet.
     record
         The stack's record in the hardware profile; None for the data sheet.
     typical
         Kinds for which typical fits replace a missing fit at the standard dtype.
     all_reduces
-        Stack whose all-reduces run, if it is another one.
+        Stack of the all-reduces, if it differs.
     borrowed
-        Stack whose fit is used, or "typical", by kind and dtype.
+        Stack of the borrowed fit, or "typical", by kind and dtype.
     standard_errors
-        Kinds whose fit at the standard dtype is used for another dtype: its least mean error, and
-        the addition to the spread over shapes [-].
+        Errors by kind, if its fit at the standard dtype is used for another dtype: least mean
+        error, and addition to the spread over shapes [-].
     """
 
     stack: str
@@ -248,12 +248,12 @@ class Kernels(Struct, frozen=True, eq=False):
 
     @property
     def link_stack(self) -> str:
-        """Stack whose all-reduces run."""
+        """Stack of the all-reduces."""
         return self.all_reduces or self.stack
 
     @property
     def measured_here(self) -> str:
-        """Day on which the stack was timed on this very device, "" if it was not."""
+        """Day on which the stack was timed on this device, "" if it was not."""
         return self.record.date if self.record and self.record.is_measured_here else ""
 
     def place(
@@ -261,10 +261,10 @@ class Kernels(Struct, frozen=True, eq=False):
     ) -> tuple[str, str] | None:
         """Return the kind and dtype of the fit that kernels use, None if they use the data sheet.
 
-        It is the fit of the first of `names_of_fits`, else that of the standard dtype, else that of
-        the fallback kind. `stored` is the dtype of weights, cache or state. `arithmetic` is the
-        dtype of the arithmetic on them, None for the fitted one. A fit to weights is valid for its
-        own arithmetic only. Kernels that read a cache or a state compute alike for all stored
+        It is the first fit in the order of `names_of_fits`, then the standard dtype, then the
+        fallback kind. `stored` is the dtype of weights, cache or state. `arithmetic` is the dtype
+        of the arithmetic on them, None for the fitted one. A fit to weights is valid for its own
+        arithmetic only. Kernels that read a cache or a state compute in the same way for all stored
         dtypes.
         """
         row, fits = kernel_kind(kind), self.fits.get(kind, {})
@@ -278,7 +278,7 @@ class Kernels(Struct, frozen=True, eq=False):
         return self.place(row.fallback, stored, arithmetic) if row.fallback else None
 
     def is_typical(self, place: tuple[str, str]) -> bool:
-        """Return whether the fit of a place is typical, as the stack has none."""
+        """Return whether the fit of a place is typical, because the stack has no fit."""
         kind, dtype = place
         if place in self.borrowed:
             return self.borrowed[place] == TYPICAL
@@ -287,7 +287,7 @@ class Kernels(Struct, frozen=True, eq=False):
     def fit(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelFit | None:
         """Return the fit of `place`, with larger errors if it serves another dtype or kind.
 
-        The result is None if kernels use the data sheet. Arguments are those of `place`. Fits of
+        The result is None if kernels use the data sheet. `place` describes the arguments. Fits of
         other stacks already have their larger errors.
         """
         place = self.place(kind, stored, arithmetic)
@@ -304,8 +304,8 @@ class Kernels(Struct, frozen=True, eq=False):
     def parameters(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelParameters:
         """Return the parameters of the fit for a kind and dtypes, or the data sheet's.
 
-        An InputError names an unknown kind, or a kind for which the stack has neither fit nor
-        fallback: kernels that nobody timed do not run at the speed of the data sheet.
+        Raise an InputError for an unknown kind, or a kind for which the stack has neither fit nor
+        fallback: kernels without a measurement do not run at the speed of the data sheet.
         """
         place = self.place(kind, stored, arithmetic)
         if place:
@@ -316,17 +316,18 @@ class Kernels(Struct, frozen=True, eq=False):
         return DATA_SHEET
 
     def arithmetic(self, kind: str, stored: str, arithmetic: str) -> str:
-        """Return the dtype at whose peak rate the kernels of `parameters` compute.
+        """Return the dtype whose peak rate limits the kernels of `parameters`.
 
-        It is `arithmetic`, or the dtype of the fit for prompt attention. With an 8-bit cache but
-        only a fit to 16-bit caches, this computes in 16 bits, as no fit shows a gain from 8.
+        It is `arithmetic`, or the dtype of the fit for prompt attention. If only 16-bit caches were
+        fitted, prompt attention on an 8-bit cache computes in 16 bits, as no fit shows a gain from
+        8.
         """
         follows_fit = kernel_kind(kind).computes_as_fitted
         place = self.place(kind, stored) if follows_fit else None
         return self.fits[place[0]][place[1]].arithmetic_dtype if place else arithmetic
 
     def kind_of_errors(self, kind: str) -> str:
-        """Return the kind of kernels whose errors apply to `kind`: the kind of its fit."""
+        """Return the kind of kernels with the errors for `kind`: the kind of its fit."""
         kind = kernel_kind(kind).errors_of or kind
         while self.record and not self.fits.get(kind):
             row = kernel_kind(kind)

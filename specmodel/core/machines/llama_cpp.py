@@ -1,8 +1,8 @@
 """Describe kernels of llama.cpp, by back end and dtype instead of by GPU.
 
-``data/llama_cpp.toml`` has what was fitted to published runs of llama-bench for each back end
-(``calibration/llama_bench.py``), and the limits that its sources set: up to so many tokens of a
-pass vector kernels run, beyond them matrix kernels.
+``data/llama_cpp.toml`` contains the fits to published runs of llama-bench for each back end
+(``calibration/llama_bench.py``). It also contains limits from its source code: vector kernels run
+passes up to a number of tokens, and matrix kernels run longer passes.
 """
 
 from functools import cache
@@ -21,13 +21,13 @@ from specmodel.core.machines.hardware import HardwareProfile, Rate
 from specmodel.core.machines.kernels import FittedStack, Kernels
 
 Backend = Literal["cuda", "hip", "vulkan", "metal", "cpu"]
-"""What it was built for."""
+"""Back ends for which llama.cpp can be built."""
 
 _DATA = Path(__file__).parent / "data"
 _ALWAYS = 4096.0
 """Rows of a CPU's vector products: all [-]."""
 _BY_DTYPE = {"q4_0": ("q4_1", "q5_0", "q5_1", "iq4_nl", "mxfp4")}
-"""Further dtypes that kernels fitted to one read alike."""
+"""Further dtypes with the same kernels, by fitted dtype."""
 
 
 class Rates(Record, frozen=True, kw_only=True):
@@ -36,11 +36,11 @@ class Rates(Record, frozen=True, kw_only=True):
     Parameters
     ----------
     memory_efficiency, compute_efficiency
-        Shares of the peaks of memory and of arithmetic, the latter of matrix kernels [-].
+        Shares of the peaks of memory, and of arithmetic in matrix kernels [-].
     vector_rate
-        Weights that a processor multiplies in vector kernels [1/s].
+        Weights per second that a processor multiplies in vector kernels [1/s].
     vector_rows, vector_rereads, tile_rows, sharpness
-        As in `KernelParameters`; unless `limits` say otherwise [-].
+        As in `KernelParameters`, unless `LlamaCpp.limits` contains another value [-].
     """
 
     memory_efficiency: Portion
@@ -56,8 +56,8 @@ class OfBackend(Record, frozen=True, kw_only=True):
     """Kernels of one back end: by kind and dtype, with the times of a launch [s].
 
     `spread` is the standard deviation of ln(measured / predicted) of machines that were left out
-    [-], `num_points` the runs that were fitted, `state_copy_bytes_per_s` how fast recurrent states
-    are copied to the host and back [B/s].
+    [-], and `num_points` the number of fitted runs. `state_copy_bytes_per_s` is the speed at which
+    recurrent states are copied to the host and back [B/s].
     """
 
     state_copy_bytes_per_s: Rate
@@ -71,7 +71,7 @@ class OfBackend(Record, frozen=True, kw_only=True):
 
 
 class Limit(Record, frozen=True, kw_only=True):
-    """Most tokens of a pass that vector kernels take, of some dtypes on some GPUs [token].
+    """Most tokens of a pass for which vector kernels run, of some dtypes on some GPUs [token].
 
     `generations` are compute capabilities of NVIDIA, or names of AMD's architectures; none for all
     GPUs of the back end.
@@ -85,7 +85,7 @@ class Limit(Record, frozen=True, kw_only=True):
 
 
 class LlamaCpp(Record, frozen=True, kw_only=True):
-    """What is known of the kernels of llama.cpp."""
+    """Table of the kernels of llama.cpp."""
 
     source: str
     version: str
@@ -96,7 +96,7 @@ class LlamaCpp(Record, frozen=True, kw_only=True):
 
 @cache
 def load_llama_cpp() -> LlamaCpp:
-    """Return the table that ships."""
+    """Return the shipped table."""
     return records.load(LlamaCpp, "llama_cpp", _DATA, "llama_cpp")
 
 
@@ -110,7 +110,7 @@ def backend_of(hardware: HardwareProfile) -> Backend:
 
 
 def state_copy_bytes_per_s(hardware: HardwareProfile) -> float:
-    """Return how fast recurrent states are copied to the host and back [B/s]."""
+    """Return the speed at which recurrent states are copied to the host and back [B/s]."""
     return load_llama_cpp().backends[backend_of(hardware)].state_copy_bytes_per_s
 
 
@@ -122,7 +122,7 @@ def llama_cpp_kernels(hardware: HardwareProfile, table: LlamaCpp | None = None) 
     hardware
         The device.
     table
-        What is known of the kernels, by default the table that ships.
+        Table of the kernels, by default the shipped one.
     """
     known = table or load_llama_cpp()
     backend = backend_of(hardware)
@@ -156,15 +156,16 @@ _HOPS, _HOST_EFFICIENCY = 2e-5, 0.68
 and of the link's peak they stream at: 18.3 tokens/s of Llama 7B in Q4_0 on DDR5-6400 of two
 channels (llama.cpp issue 34) [-]."""
 _CORES = 8
-"""Cores of a host that is not told [-]."""
+"""Assumed cores of a host [-]."""
 _LINK = 3.2e10
 """Bandwidth of PCIe 4.0 with 16 lanes, where a profile has no link [B/s]."""
 
 
 def _of_host(cpu: OfBackend, hardware: HardwareProfile) -> dict[str, Any]:
-    """Return records of `KernelFit` by dtype for experts that the host keeps.
+    """Return records of `KernelFit` by dtype for experts in the host's memory.
 
-    Passes of few tokens are computed there; for others the experts used are copied to the GPU.
+    The host computes passes of few tokens. For longer passes, the active experts are copied to the
+    GPU.
     """
     host, gpu = hardware.usual_host_bytes_per_s, hardware.memory.peak_bytes_per_s
     link = hardware.link.peak_bytes_per_s if hardware.link else min(_LINK, gpu)

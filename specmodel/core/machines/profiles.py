@@ -1,4 +1,4 @@
-"""Profiles with what was fitted: merged into their text, so that comments survive."""
+"""Merge fits into the text of hardware profiles, whose comments stay."""
 
 import re
 import tomllib
@@ -16,10 +16,10 @@ _HEADER = re.compile(r"^\[([A-Za-z_][^\]]*)\]")
 
 
 def hardware_text(name: str | Path) -> str:
-    """Return the text of a hardware profile by name or path, which must be a valid one.
+    """Return the text of a valid hardware profile by name or path.
 
-    That of a name is without the names by which devices report themselves, as `measure` takes
-    those of shipped profiles alone.
+    The text of a named profile lacks the names that devices report, as `measure` only uses the
+    reported names of shipped profiles.
     """
     load_hardware(name)
     name = own_or_shipped(name)
@@ -30,8 +30,8 @@ def hardware_text(name: str | Path) -> str:
 def with_stack(text: str, name: str, stack: FittedStack) -> str:
     """Return the TOML of a hardware profile with a fitted stack added or replaced.
 
-    The stack is the default where it was, or where there is no other. An InputError says if the
-    name or the result does not do.
+    The stack is the default if it was before, or if there is no other. Raise an InputError if the
+    name or the result is invalid.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name) or name in (TYPICAL, "datasheet"):
         expected = "lower-case letters, digits, - and _, other than typical and datasheet"

@@ -1,6 +1,6 @@
 """Describe engines by version: drafters that they wait for, and how they launch passes.
 
-A table a version in ``data/versions.toml``, each read in its wheel.
+``data/versions.toml`` contains a table for each version, as read in its wheel.
 """
 
 import re
@@ -25,11 +25,11 @@ ROWS: dict[str, dict[tuple[int, ...], dict[str, Any]]] = {
     }
     for engine, rows in _TABLES.items()
 }
-"""By engine and first version: fields of its profile that were different."""
+"""Fields of an engine's profile that differ, by engine and first version."""
 
 
 def newest_at(engine: str, date: str) -> str:
-    """Return the newest version read that was out when a month or a day began, else the oldest.
+    """Return the newest known version released before a month or a day, else the oldest.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def named_version(name: object) -> tuple[str, str] | None:
 
 
 def of_version(engine: str, version: str) -> dict[str, Any]:
-    """Return the profile changes of the last known version up to `version`, else of the first.
+    """Return the profile changes of the newest known version up to `version`, else of the oldest.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def of_version(engine: str, version: str) -> dict[str, Any]:
 
 
 def nearest_read(engine: str, version: str) -> str:
-    """Return the version that stands in for one older or newer than all that were read, else "".
+    """Return the known version that replaces one older or newer than all known, else "".
 
     Examples
     --------

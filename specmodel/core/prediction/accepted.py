@@ -1,4 +1,4 @@
-"""Choose the acceptance of drafted tokens: the given one, or else the published one."""
+"""Choose the acceptance of drafted tokens: the given one, or the published one."""
 
 from __future__ import annotations
 
@@ -27,14 +27,12 @@ from specmodel.core.drafters.by_name import drafter_kind
 from specmodel.core.drafters.names import named_drafters
 from specmodel.core.drafters.published import PRESET
 from specmodel.core.drafters.tasks import MIXTURE, task_text
-from specmodel.core.drafters.typical import typical_heads
+from specmodel.core.drafters.typical import NAMES as TYPICAL_NAMES, typical_heads
 
-TYPICAL = {"typical-low": 0, "typical": 1, "typical-high": 2}
-"""Names of acceptance that take what published heads of a kind reach."""
 ACCEPTANCE = ("acceptance", *FORMS)
-"""Arguments that give an acceptance, of which one is taken."""
+"""Arguments that give an acceptance; only one of them may be given."""
 OF_ACCEPTANCE = (*ACCEPTANCE, "task", "measured_draft_length", "acceptance_spread")
-"""Arguments that say what is accepted."""
+"""Arguments that describe acceptance."""
 _OTHERS = (*OF_ACCEPTANCE[len(ACCEPTANCE) :], "draft_length", "max_draft_length")
 
 
@@ -48,7 +46,7 @@ class Accepted(Struct, frozen=True, kw_only=True, eq=False):
     measured_draft_length, acceptance_spread, task
         As in `cost.arguments.AcceptanceArguments`, None where not given.
     draft_length, max_draft_length
-        Lengths that are asked about, None for any [token].
+        Draft lengths of the question, None for any [token].
     """
 
     form: Mapping[str, Any]
@@ -60,13 +58,19 @@ class Accepted(Struct, frozen=True, kw_only=True, eq=False):
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Accepted:
-        """Return the acceptance that arguments by name give; refuse several forms."""
-        return cls(form=given_form(given), **{name: given.get(name) for name in _OTHERS})
+        """Return the acceptance that arguments by name give; raise an InputError for two forms."""
+        form = {name: given[name] for name in ACCEPTANCE if given.get(name) is not None}
+        if len(form) > 1:
+            first, name = (*form,)[:2]
+            raise InputError(
+                name, form[name], f"only one form of acceptance: `{first}` is given too"
+            )
+        return cls(form=form, **{name: given.get(name) for name in _OTHERS})
 
     def taken(self, deployment: Deployment, where: Where) -> Acceptance | None:
-        """Return the acceptance given in one form, else what is published of target and drafter.
+        """Return the given acceptance, or the published one of target and drafter.
 
-        What is published is taken on the task that was given, else on a mixture. None if unknown.
+        Published acceptance is that on the given task, by default on a mixture. None if unknown.
         """
         if self.task is not None and not self.is_published:
             form = next(iter(self.form))
@@ -81,30 +85,20 @@ class Accepted(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_published(self) -> bool:
-        """Whether it is that of published heads, which depends on the task."""
+        """Whether it is acceptance of published heads, which depends on the task."""
         return not self.form or isinstance(self.form.get("acceptance"), str)
 
     @property
     def ways(self) -> dict[str, list[float]]:
-        """The ways to read rates by position that were given as one list; {} for none [-]."""
+        """The ways to read a list of rates by position; {} if no list was given [-]."""
         rates = self.form.get("acceptance_by_position")
         is_list = rates is not None and np.ndim(rates) < 2
         return readings(rates, self.draft_length) if is_list else {}
 
     @property
     def tasks(self) -> str:
-        """The kind of task, or shares of several, as typed; a mixture where none was given."""
+        """The kind of task, or shares of several, as text; by default a mixture."""
         return task_text(MIXTURE if self.task is None else self.task)
-
-
-def given_form(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the one form of acceptance that was given, by its name; nothing if none was."""
-    typed = {name: given[name] for name in ACCEPTANCE if given.get(name) is not None}
-    if len(typed) > 1:
-        first, name = (*typed,)[:2]
-        expected = f"only one form of acceptance: `{first}` is given too"
-        raise InputError(name, typed[name], expected)
-    return typed
 
 
 def _of_form(deployment: Deployment, where: Where, accepted: Accepted) -> Acceptance:
@@ -114,7 +108,7 @@ def _of_form(deployment: Deployment, where: Where, accepted: Accepted) -> Accept
     if isinstance(value, Acceptance):
         return value
     if form == "acceptance" and isinstance(value, str):
-        if value in TYPICAL:
+        if value in TYPICAL_NAMES:
             return _typical(deployment, value, accepted.tasks)
         if measured is not None:
             expected = "none, as published acceptance has its own draft lengths"
@@ -137,7 +131,7 @@ def published_or_none(
 ) -> Acceptance | None:
     """Return the acceptance published for this target and drafter on a task, None if there is none.
 
-    It says if the head that a path or id `named` is not the one that was measured.
+    Its source contains a note if a path or id, `named`, is that of another head.
     """
     return measured_acceptance(deployment.target.name, kind_of(deployment), named, task)
 
@@ -145,7 +139,7 @@ def published_or_none(
 def _published(deployment: Deployment, where: Where, accepted: Accepted) -> Acceptance | None:
     """Return the published acceptance, extended to longer drafts, None if unknown or for trees."""
     found = published_or_none(deployment, where.head, accepted.tasks)
-    if found is None or deployment.tree_width > 1:  # what is published is of chains
+    if found is None or deployment.tree_width > 1:  # published acceptance is of chains
         return None
     measured = accepted.measured_draft_length
     if measured is not None:
@@ -154,10 +148,10 @@ def _published(deployment: Deployment, where: Where, accepted: Accepted) -> Acce
 
 
 def _continued(found: Acceptance, where: Where, accepted: Accepted) -> Acceptance:
-    """Return published acceptance for drafts as long as those asked for.
+    """Return published acceptance, extended to the draft lengths of the question.
 
-    Its source notes any change to target or drafter, and whether it is of a model of the target's
-    shape, where the target itself is not known.
+    Its source notes changes to target or drafter. If the target is unknown, the source names the
+    known model of the same shape.
     """
     asked = accepted.draft_length, accepted.max_draft_length
     longest = max((int(np.max(np.asarray(each))) for each in asked if each is not None), default=0)
@@ -179,7 +173,7 @@ def _typical(deployment: Deployment, name: str, task: str) -> Acceptance:
     if found is None:
         expected = f"your own rate, as too few targets have published acceptance with {kind}"
         raise InputError("acceptance", name, expected)
-    place = TYPICAL[name]
+    place = TYPICAL_NAMES.index(name)
     source = f"{found.levels[place]} of {found.drafter} heads of {found.num_targets} targets"
     return replace(found.acceptance[place], source=f"{source}, as published by November 2026")
 

@@ -1,4 +1,4 @@
-"""The best draft length: the one with the largest speedup, and where memory allows no longer one.
+"""The best draft length: the one with the largest speedup, and longer ones that memory prevents.
 
 Arrays have draft lengths along their first axis.
 """
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from specmodel.core.cost.deployment import Deployment
 
 MORE = 1.01
-"""Times the speedup of the best draft that fits, from which a longer one is told [-]."""
+"""Least gain of a longer draft over the best draft that fits, for which a note reports it [-]."""
 
 ALIKE = 0.03
-"""Share by which a draft length must gain less than the best to be told apart from it [-]: of two
-published lengths of one deployment and load, those predicted nearer are in the predicted order in
-58 % of 76, the others in 88 % of 399 (`calibration/interval_judge.py`, 2026-11-27). Alternatives
-that share model, GPU, engine and drafter share their errors as lengths do: of their published plain
-decode times by GPU, those so far apart are in the predicted order in 99 % of
-1,359 pairs (`calibration/alternatives.py`, 2026-11-27)."""
+"""Least relative difference from the best speedup at which a draft length counts as worse [-]. For
+pairs of published lengths of one deployment and load, the predicted order is true in 58 % of 76
+pairs below this difference, and in 88 % of 399 pairs above it (`calibration/interval_judge.py`,
+2026-11-27). Alternatives that share model, GPU, engine and drafter share their errors, as lengths
+do. For their published plain decode times by GPU, the predicted order is true in 99 % of 1,359
+pairs above this difference (`calibration/alternatives.py`, 2026-11-27)."""
 
 UNLIKE = 0.1
-"""The same for two that do not share these, nor therefore their errors [-]: of pairs that differ in
-GPU, engine, dtype or model, those between 3 and 10 % apart are in the predicted order in 70 % of
-1,342, those further apart in 98 % of 20,125 (there as well)."""
+"""The same for alternatives that do not share these sources of error [-]. For pairs that differ in
+GPU, engine, dtype or model, the predicted order is true in 70 % of 1,342 pairs that differ by 3 to
+10 %, and in 98 % of 20,125 pairs that differ by more (same source)."""
 
 
 class Best(NamedTuple):
-    """The best draft of each point: its place among the lengths, -1 for none, and its speedup [-].
+    """The best draft of each point: its index among the lengths, -1 for none, and its speedup [-].
 
-    Where nothing is drafted, the speedup is that of none.
+    Without a draft, the speedup is that of a step without a draft.
     """
 
     place: np.ndarray
@@ -43,10 +43,10 @@ class Best(NamedTuple):
 
 
 class Held(NamedTuple):
-    """By point the shortest draft that would gain more than any that fits, if memory were larger.
+    """The shortest draft that would gain more than any that fits, if memory were larger, by point.
 
-    Its length, 0 where there is none [token], its speedup as memory is [-], and how many requests
-    run at once with it [request].
+    Its length, 0 if there is none [token]; its speedup with the actual memory [-]; and the requests
+    that run at once with it [request].
     """
 
     draft_length: FloatArray
@@ -55,7 +55,7 @@ class Held(NamedTuple):
 
 
 def alike_places(gains: FloatArray, place: int) -> tuple[int, int]:
-    """Return the first and the last of the neighbours of a length that gain as much, by `ALIKE`.
+    """Return the first and last neighbour of a length that gain as much within `ALIKE`.
 
     >>> alike_places(np.array([1.2, 1.48, 1.5, 1.3]), 2)
     (1, 2)
@@ -69,7 +69,7 @@ def alike_places(gains: FloatArray, place: int) -> tuple[int, int]:
 def as_good(rates: Mapping[str, float], deployments: Mapping[str, Deployment]) -> list[str]:
     """Return the name of the largest rate, and the names of rates within the error of it.
 
-    The error is `ALIKE` where deployments share their sources of error, else `UNLIKE`.
+    The error is `ALIKE` if deployments share their sources of error, else `UNLIKE`.
     """
     first = max(rates, key=lambda name: rates[name])
     shared = _erring(deployments[first])
@@ -79,6 +79,6 @@ def as_good(rates: Mapping[str, float], deployments: Mapping[str, Deployment]) -
 
 
 def _erring(deployment: Deployment) -> tuple[object, ...]:
-    """Return the parts of a deployment that decide its errors, equal where these are shared."""
+    """Return the parts of a deployment that decide its errors."""
     d = deployment
     return d.target, d.drafter, d.hardware, d.engine

@@ -1,4 +1,4 @@
-"""Draft lengths by batch size, as schedules of engines and policies state them."""
+"""Draft lengths by batch size, as in schedules of engines and policies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ByBatch(Struct, frozen=True):
     ranges: Annotated[list[tuple[int, int, int]], Meta(min_length=1)]
 
     def at(self, batch_size: Numeric) -> FloatArray:
-        """Return the draft length at each batch size, as vLLM takes it [token]."""
+        """Return the draft length at each batch size, as vLLM reads the schedule [token]."""
         firsts, _, lengths = zip(*sorted(self.ranges), strict=True)
         which = np.searchsorted(firsts, np.asarray(batch_size), side="right")
         return np.asarray(np.array([0, *lengths], dtype=float)[which])
@@ -35,7 +35,7 @@ class ByBatch(Struct, frozen=True):
 
     @staticmethod
     def of(schedule: Any, argument: str = "table") -> ByBatch:
-        """Return a schedule of entries of first batch size, last one and draft length, checked."""
+        """Return a checked schedule from entries of first and last batch size and draft length."""
         try:
             found = convert({"ranges": schedule}, ByBatch)
         except ValidationError:
@@ -57,13 +57,13 @@ class ByBatch(Struct, frozen=True):
 
 
 def scheduled_draft_lengths(schedule: Sequence[Sequence[int]], max_batch_size: int) -> list[int]:
-    """Return the draft length that vLLM takes from a schedule at each batch size.
+    """Return the draft length that vLLM reads from a schedule at each batch size.
 
     Parameters
     ----------
     schedule
-        Entries of first batch size, last one (included) [request] and draft length [token]; in a
-        gap, and beyond the last entry, that of the entry before holds.
+        Entries of first and last batch size (both included) [request] and draft length [token]. In
+        a gap, and beyond the last entry, the draft length of the entry before applies.
     max_batch_size
         Largest batch [request].
 

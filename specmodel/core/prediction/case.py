@@ -1,7 +1,7 @@
 """One question, resolved once: what runs where, what drafts, what is accepted, at which points.
 
-Commands and Python come through here alike. Whatever was not given is taken as usual, and stands in
-`Case.assumed` by its name, with the reason.
+Commands and Python both use this module. `Case.assumed` contains the defaults of arguments that
+were not given, by name, with the reason.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ from specmodel.core.prediction.by_batch import ByBatch, by_batch
 from specmodel.core.prediction.evaluate import LOAD, LOCKSTEP
 
 POINTS = ("batch_size", "context_length", *LOAD, LOCKSTEP, "verify_tokens")
-"""Arguments that say at which points, draft lengths aside."""
+"""Arguments for the operating points, other than draft lengths."""
 DEFAULT_BATCH_SIZES = tuple(2**i for i in range(9))
-"""Batch sizes where none are given [request]."""
+"""Default batch sizes [request]."""
 LONGEST_SEARCHED = 10
-"""Longest draft among which the best is searched where none is given [token]."""
+"""Default of the longest draft in the search for the best one [token]."""
 _HELD_BY = {"batch_size": HELD[0], "context_length": HELD[1]}
 _MOST_HELD = 10_000_000
-"""Tokens of a request that GPUs are counted for at most [token]."""
+"""Most tokens of a request for which the number of GPUs is chosen [token]."""
 _LONGEST = "max_draft_length"
 _OF_POINTS = {*POINTS, *OF_ACCEPTANCE, "draft_length", "max_draft_length"}
 _KNOWN = {*_OF_POINTS, *ARGUMENTS}
 
 
 class Case(Struct, frozen=True, kw_only=True, eq=False):
-    """One question, as it was resolved.
+    """One resolved question.
 
     Parameters
     ----------
     where, deployment
-        What runs where, as it was named, and as that was resolved.
+        What runs where, as it was named, and as it was resolved.
     assumed
-        What was assumed of the question, by argument.
+        Assumptions, by argument.
     points
-        Where it is asked, by argument, draft lengths aside [request] [token].
+        Operating points by argument, without draft lengths [request] [token].
     draft_length, max_draft_length
-        Draft lengths, of each batch size if a schedule was given, and the longest draft; None for
-        the best of each point, and for the usual one [token].
+        Draft lengths, of each batch size if a schedule was given, and the longest draft. None means
+        the best draft of each point, and the usual longest draft [token].
     accepted, acceptance
-        What was given of drafted tokens, and what is taken; None where none is given and none is
-        published of target and drafter.
+        The acceptance that was given, and the one in use; None if none was given and none is
+        published for target and drafter.
     """
 
     where: Where
@@ -86,7 +86,7 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
         return given.at(self.points["batch_size"]) if isinstance(given, ByBatch) else given
 
     def with_typical(self) -> Case:
-        """Return the case with typical acceptance if none is known and its kind of head has one."""
+        """Return the case with typical acceptance if its own is unknown and heads have one."""
         if self.acceptance is not None or self.heads is None:
             return self
         return self._accepting(form={"acceptance": "typical"})
@@ -101,7 +101,7 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
         return replace(self, accepted=accepted, acceptance=acceptance)
 
     def tokens_by_task(self, draft_length: int) -> dict[str, float]:
-        """Return published tokens per step on each kind of task, {} where none is taken [token]."""
+        """Return published tokens per step on each kind of task, {} if none is in use [token]."""
         is_published = self.accepted.is_published and not self.deployment.drafter.is_lookup
         if self.acceptance is None or not is_published:
             return {}
@@ -113,7 +113,7 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
         return replace(self, points={**self.points, **points})
 
     def elsewhere(self, **changes: Any) -> Case:
-        """Return the case with what runs where named otherwise, and resolved anew."""
+        """Return the case with other fields of `where`, resolved again."""
         where, accepted = replace(self.where, **changes), self.accepted
         deployment, assumed = _placed(where, self.points, accepted)
         acceptance = accepted.taken(deployment, where) if deployment.has_drafter else None
@@ -130,23 +130,23 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
     def with_graphs_of(self, count: int) -> Case:
         """Return the case with CUDA graphs of steps up to `count`, as `graph_limit` gives it."""
         engine = self.deployment.engine.with_graphs_of(count)
-        deployment = self.deployment.with_draws(engine=engine)  # programs know no graphs
+        deployment = self.deployment.with_draws(engine=engine)  # programs do not depend on graphs
         return replace(self, deployment=deployment, where=self.where.naming(graph_limit=count))
 
     @property
     def alone(self) -> dict[str, Any]:
-        """What was assumed; without lengths of requests also that steps carry no prefill."""
+        """Assumptions; without lengths of requests, one is that steps carry no prefill."""
         is_alone = not {*LOAD} & self.points.keys()
         return {**({"prefill": "none carried"} if is_alone else {}), **self.assumed}
 
     @property
     def heads(self) -> TypicalHeads | None:
-        """What published heads of the drafter's kind reach, None where too few are published."""
+        """Acceptance of published heads of the drafter's kind, None if too few are published."""
         return typical_heads(kind_of(self.deployment), self.accepted.tasks)
 
     @property
     def known_acceptance(self) -> Acceptance:
-        """Acceptance of the case; an InputError that names the remedies if it is unknown."""
+        """Acceptance of the case; raise an InputError with the remedies if it is unknown."""
         if self.acceptance is not None:
             return self.acceptance
         if not self.deployment.has_drafter:
@@ -160,13 +160,13 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
         raise InputError("acceptance", None, expected)
 
     def longest_draft(self, asked: int | None = None) -> int:
-        """Return the longest draft to consider, the one asked for, given or usual [token].
+        """Return the longest draft to consider: `asked`, the given one, or the usual one [token].
 
-        It is at most what acceptance is known for and what the drafter drafts at once.
+        It does not exceed the lengths with known acceptance, nor the block of the drafter.
         """
         block, asked = self.deployment.drafter.block_size, asked or self.max_draft_length
         acceptance = self.known_acceptance
-        acceptance.measured_at([1, 2])  # with two lengths: refuses an unknown measured length
+        acceptance.measured_at([1, 2])  # two lengths need a measured length
         known = int(acceptance.max_draft_length)
         if asked is None:
             return min(LONGEST_SEARCHED, known, block or known)
@@ -188,7 +188,7 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
         return {_LONGEST: longest}
 
     def turned_lengths(self) -> Sequence[int]:
-        """Return the draft lengths to consider where acceptance is not known [token]."""
+        """Return the draft lengths to consider if acceptance is unknown [token]."""
         if self.draft_length is None:
             block = self.deployment.drafter.block_size or 8
             known = self.heads.max_draft_length if self.heads else block
@@ -215,14 +215,14 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def case_of(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Case:
-    """Return the question that arguments by name ask; whole, or an InputError.
+    """Return the resolved question from arguments by name, or raise an InputError.
 
-    Those of None are not given. `specmodel.predict` says what there is.
+    Arguments of None are ignored. `specmodel.predict` describes the arguments.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
     if "speculative_config" in given:
         given, manner = _with_config(given, manner)
-    if not given.keys() <= _KNOWN:  # a call saved for each prediction
+    if not given.keys() <= _KNOWN:  # saves a call for each prediction
         refuse_unknown(given, _KNOWN)
     where = where_of({n: value for n, value in given.items() if n not in _OF_POINTS}, manner)
     points = {"batch_size": DEFAULT_BATCH_SIZES}
@@ -245,12 +245,12 @@ def case_of(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Case:
 
 
 def _with_config(given: dict[str, Any], manner: Manner) -> tuple[dict[str, Any], Manner]:
-    """Return arguments and manner with what vLLM's speculative_config says in its place."""
+    """Return arguments and manner with vLLM's speculative_config replaced by its content."""
     from specmodel.core.cost.launch import speculative_arguments
 
     found = speculative_arguments(given.pop("speculative_config"))
     said = found.arguments | {"engine": given.get("engine", found.engine)}
-    if given.keys() & OF_ACCEPTANCE:  # what is given goes before what is made up
+    if given.keys() & OF_ACCEPTANCE:  # given acceptance has priority over invented rates
         said = {name: value for name, value in said.items() if name not in OF_ACCEPTANCE}
     changes = given.pop("changes", ())
     listed = [f"{k}={v}" for k, v in changes.items()] if isinstance(changes, Mapping) else changes
@@ -263,9 +263,9 @@ def _with_config(given: dict[str, Any], manner: Manner) -> tuple[dict[str, Any],
 def _placed(
     where: Where, points: Mapping[str, Numeric], accepted: Accepted
 ) -> tuple[Deployment, dict[str, Any]]:
-    """Return what is deployed to hold the points, and what was assumed of the question."""
+    """Return a deployment with room for the points, and the assumptions."""
     deployment, assumed = deployed(where, _held(where, points))
-    if where.manner.lacking and "mtp_block" in dict(deployment.drafter.assumed):
+    if where.manner.lacking and deployment.drafter.is_made_up:
         expected = f"the path of a draft head, as {deployment.target.name} has no MTP module"
         raise InputError(where.manner.lacking, None, expected)
     is_read = "acceptance_by_position" in accepted.form and deployment.has_drafter
@@ -275,9 +275,9 @@ def _placed(
 
 
 def _held(where: Where, points: Mapping[str, Numeric]) -> tuple[int, int]:
-    """Return the requests that GPUs must hold, and their tokens, by the largest that were asked.
+    """Return the requests for which GPUs need room, and their tokens, from the largest points.
 
-    No more than usual, as others may wait.
+    There are no more requests than usual, as others may wait.
     """
     asked = [np.asarray(points.get(name, least)) for name, least in _HELD_BY.items()]
     if any(each.dtype.kind not in "iuf" for each in asked) or {*GPU_DEGREES} & where.named.keys():
@@ -289,5 +289,5 @@ def _held(where: Where, points: Mapping[str, Numeric]) -> tuple[int, int]:
 
 
 def _checked_longest(asked: int) -> int:
-    """Return `max_draft_length` as it was asked for, checked [token]."""
+    """Return a checked `max_draft_length` [token]."""
     return int(check(_LONGEST, asked, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True))

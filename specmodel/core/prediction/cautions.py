@@ -20,11 +20,11 @@ from specmodel.core.prediction.ground import LONG_CONTEXT
 
 Assumed = Mapping[str, Any]
 TRITON_CONTEXT, _WIDEST = 8_192, 256
-"""Context from which verifying with SGLang's Triton attention is not as predicted [token], and the
-widest head of others there. On GPUs of compute capability 12 it is taken for models with recurrent
-layers (0.5.9), latent attention or attention sinks; for wider heads (Gemma 4) on all GPUs but
-data-center Blackwell. Its verify pass does not split keys (``extend_attention_fwd``; on CUDA still
-in SGLang's PR 39316 of 2026-09-13)."""
+"""Context from which verification with SGLang's Triton attention differs from predictions [token],
+and the widest head for other kernels [-]. On GPUs of compute capability 12, SGLang uses Triton for
+models with recurrent layers (0.5.9), latent attention or attention sinks. For wider heads (Gemma
+4), it uses Triton on all GPUs but data-center Blackwell. The verify pass of Triton does not split
+keys (``extend_attention_fwd``; on CUDA still in SGLang's PR 39316 of 2026-09-13)."""
 
 
 def notes_with_drafts(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
@@ -65,7 +65,7 @@ def plain_notes(e: Evaluation) -> tuple[Note, ...]:
 
 
 def notes_of_run(d: Deployment, context_length: FloatArray | float) -> tuple[Note, ...]:
-    """Return notes on what is not modelled of a run, and on a context longer than the target's."""
+    """Return notes on parts of a run that are not modelled, and on too long contexts."""
     asked = int(np.max(context_length))
     longest = d.target.max_context_length or asked
     values = {"context": asked, "longest": longest, "model": d.target.name}
@@ -74,7 +74,7 @@ def notes_of_run(d: Deployment, context_length: FloatArray | float) -> tuple[Not
 
 
 def unmodelled(d: Deployment, context_length: FloatArray | float) -> tuple[Note, ...]:
-    """Return a note if an engine is not modelled, or its attention at these contexts, else ()."""
+    """Return a note if the engine's attention is not modelled at these contexts, else ()."""
     longest, major = float(np.max(context_length)), int(d.hardware.compute_capability or 0)
     is_wide = any(mixer.cached and mixer.cached[1] > _WIDEST for mixer in d.target.mixers)
     is_triton = d.engine.stack == "sglang" and (major == 12 or (is_wide and major != 10))
@@ -83,7 +83,7 @@ def unmodelled(d: Deployment, context_length: FloatArray | float) -> tuple[Note,
 
 
 def is_modelled(d: Deployment, context_length: FloatArray | float = 0.0) -> bool:
-    """Tell whether an engine is modelled as it runs: with its overheads, and not for another."""
+    """Return whether the model covers an engine's overheads and its attention."""
     return not (d.engine.is_ideal or unmodelled(d, context_length))
 
 
@@ -107,7 +107,7 @@ def _that_fit(evaluation: Evaluation, *found: FloatArray) -> tuple[FloatArray, .
 
 
 def _of_memory(e: Evaluation) -> list[Note]:
-    """Return where memory ends drafts, and how many would run where the fewest do."""
+    """Return a note on batch sizes at which memory prevents longer drafts."""
     held = e.held
     if held is None or not held.draft_length.any():
         return []
@@ -155,10 +155,10 @@ def _of_idle(e: Evaluation) -> list[Note]:
 
 
 def _of_walk(e: Evaluation) -> list[Note]:
-    """Return a note if attention does not spread the keys of a long sequence with a draft."""
+    """Return a note if one block of attention reads all keys of a long sequence with a draft."""
     context, target = np.max(e.points["context_length"]), e.deployment.target
     walk = attention_walk(e.deployment, target)
-    longest = max(2, np.max(e.points["verify_tokens"]))  # where no draft is best, the shortest
+    longest = max(2, np.max(e.points["verify_tokens"]))  # at least the shortest draft
     if not walk or context <= LONG_CONTEXT or longest <= walk.split_tokens:
         return []
     if not any(mixer.cached and not mixer.cached[3] for mixer in target.mixers):
@@ -172,12 +172,12 @@ def _of_walk(e: Evaluation) -> list[Note]:
 
 
 def _ranges(size: FloatArray, holds: np.ndarray) -> str:
-    """Format the batch sizes at which `holds` is True, neighbours joined into ranges."""
+    """Format the batch sizes at which `holds` is True; neighbours are joined into ranges."""
     return among(map(int, size.flat), map(int, size[holds]))
 
 
 def _beyond_measured(evaluation: Evaluation) -> list[Note]:
-    """Return a note if a draft that is shown is longer than what was measured."""
+    """Return a note if a shown draft is longer than the measured ones."""
     length = evaluation.points["draft_length"]
     longest = np.max(length, where=~np.isnan(length), initial=0)
     measured = evaluation.acceptance.measured_draft_length
@@ -191,7 +191,7 @@ def _beyond_measured(evaluation: Evaluation) -> list[Note]:
 
 
 def beyond_contexts(measured: Sequence[Sequence[float]], context_length: FloatArray) -> list[Note]:
-    """Return a note if contexts lie outside those measured for acceptance, else []."""
+    """Return a note if contexts are outside the range measured for acceptance, else []."""
     if not measured:
         return []
     first, last = measured[0][0], measured[-1][0]
@@ -202,10 +202,10 @@ def beyond_contexts(measured: Sequence[Sequence[float]], context_length: FloatAr
 
 
 def _below_block(e: Evaluation, best: FloatArray) -> list[Note]:
-    """Return a note if drafts are shorter than the block that some versions of vLLM insist on.
+    """Return a note if drafts are shorter than the block that some versions of vLLM require.
 
-    0.26 and 0.27 refuse fewer tokens than a checkpoint's ``dspark_block_size``, which DeepSeek-V4's
-    have; 0.28 and later take them (``config/speculative.py``).
+    0.26 and 0.27 refuse fewer tokens than the ``dspark_block_size`` of a checkpoint, such as
+    DeepSeek-V4's; 0.28 and later accept them (``config/speculative.py``).
     """
     d, block = e.deployment, e.deployment.drafter.block_size
     is_own = d.drafter.kind == DSPARK and is_in_checkpoint(d.target, "dspark")
@@ -216,7 +216,7 @@ def _below_block(e: Evaluation, best: FloatArray) -> list[Note]:
 
 
 def _between_modules(evaluation: Evaluation, best: FloatArray) -> list[Note]:
-    """Return a note if an engine refuses a draft length asked for, or the best one."""
+    """Return a note if engines refuse a draft length of the question, or the best one."""
     modules = max(len(evaluation.deployment.drafter.parts), 1)
     asked = np.concatenate([np.ravel(evaluation.points["draft_length"]), np.ravel(best)])
     refused = sorted({*asked[(asked > modules) & (asked % modules > 0)].tolist()})

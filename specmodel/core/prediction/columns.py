@@ -1,4 +1,4 @@
-"""The columns of a prediction: declared once each in ``columns.toml``, with their values here."""
+"""The columns of a prediction: ``columns.toml`` declares them, and this module has their values."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -58,14 +58,14 @@ _SOURCES: dict[str, Callable[[Evaluation], Array]] = {
     "prefill_time": lambda e: e.prefill.total_time if e.prefill else np.full((), np.nan),
     "largest_share": lambda e: e.largest_of_plain,
 }
-"""Values of columns that are no attribute of an evaluation."""
+"""Values of columns that are not attributes of an evaluation."""
 
 _FORMS: dict[str, Callable[[Row], str]] = {
     "draft_length": lambda row: str(row["draft_length"] or "none"),
     "throughput": _throughputs,
     "fits": lambda row: "yes" if row["fits"] else "no",
 }
-"""Cells that no template makes."""
+"""Functions for cells without a template."""
 
 _WORDS = dict.fromkeys(("limited_by", "largest_share"), LIMITS)
 _TABLES = toml_tables(Path(__file__).with_suffix(".toml"))
@@ -86,7 +86,7 @@ COLUMNS = _columns("predicted")
 """In the order of tables."""
 
 LOAD_COLUMNS = _columns("load")
-"""Further columns of an answer where steps carry prefill."""
+"""Further columns if steps carry prefill."""
 
 DECODE_COLUMNS = _columns("decoded")
 """Columns of decoding without speculation, in the order of tables."""
@@ -115,7 +115,7 @@ def interval_of(name: str, *, is_time: bool = False) -> Column:
 
 
 WITH_INTERVAL = tuple(column.name for column in (*COLUMNS, *LOAD_COLUMNS) if column.has_interval)
-"""Columns that have a central interval where intervals are asked for."""
+"""Columns that can have a central interval."""
 
 
 def with_ends(names: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The random numbers that intervals are made of, drawn in one place."""
+"""Draw the random numbers of intervals."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 from specmodel.core.base.units import FloatArray
 
 INTERVAL_SEED = 0
-"""Of the draws, so that the same question has the same answer."""
+"""Seed of the draws: the same question has the same answer."""
 
 FIRST_KINDS = 3
-"""Kinds of kernels that are drawn together; others follow, so that new kinds leave the intervals of
-models without them as they are [-]."""
+"""Kinds of kernels that are drawn together. Others follow: a new kind does not change the intervals
+of models without it [-]."""
 
 
 class Draws(NamedTuple):
-    """Normal numbers of each draw, the draws along the first axis, that of kinds aside [-].
+    """Normal numbers of each draw; draws are along the first axis, except in `kinds` [-].
 
-    `kinds` has five numbers for each kind of kernels, along its first two axes. `ground` and those
-    after `step` are even: one number from each of as many equally likely parts of the law as draws.
+    The first two axes of `kinds` are five numbers and the kinds of kernels. `ground` and all fields
+    after `step` are even: each draw has a number from another one of equally likely parts.
     """
 
     overheads: FloatArray
@@ -37,9 +37,9 @@ class Draws(NamedTuple):
 def draws_of(
     generator: np.random.Generator | None, count: int, overheads: int | None, kinds: int
 ) -> Draws:
-    """Return so many draws for the overheads of an engine and the kinds of kernels that it runs.
+    """Return `count` draws for the overheads of an engine and the kinds of its kernels.
 
-    `generator` is None for the numbers of the usual seed, `overheads` of an engine without a fit.
+    `generator` is None for the usual seed, and `overheads` is None for an engine without a fit.
     """
     generator = generator or np.random.default_rng(INTERVAL_SEED)
     of_engine = generator.standard_normal((count, overheads or 0))
@@ -53,9 +53,9 @@ def draws_of(
 
 
 def _even(generator: np.random.Generator, count: int) -> FloatArray:
-    """Draw `count` normal numbers, one from each of as many equally likely parts of the law [-].
+    """Draw `count` normal numbers, one from each of `count` equally likely parts of the law [-].
 
-    What outweighs all other errors is drawn evenly, so that few draws give the ends of intervals.
+    The largest errors are drawn evenly, as few draws then give the ends of intervals.
     """
     from statistics import NormalDist  # a module that few commands need
 

@@ -1,6 +1,6 @@
 """Evaluate operating points: the times of a step, its tokens, and derived quantities.
 
-Predictions, intervals, sensitivity, sweeps and long lists of points all come through here.
+Predictions, intervals, sensitivity, sweeps and long lists of points all use this module.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ from specmodel.core.cost.passes import PassTime
 from specmodel.core.cost.prefill import Prompt, added_time, carried_prefill, prompt_read, waiting
 from specmodel.core.cost.replays import replay_time
 from specmodel.core.cost.steps import StepTimes
+from specmodel.core.drafters.passes import refuse_tokens
 from specmodel.core.layers.work import CAUSES
 from specmodel.core.prediction.best import MORE, Best, Held
 from specmodel.core.prediction.turns import AtOnce, all_at_once, times_of
 
 LIMITS = (*CAUSES, "none", "memory")
-"""What `limited_by` may say."""
+"""Values of `limited_by`."""
 
 LOAD = ("prompt_length", "output_length")
-"""Coordinates of points where an engine prefills prompts between its steps."""
+"""Coordinates of points at which an engine prefills prompts between its steps."""
 
 LOCKSTEP = "lockstep"
-"""The coordinate that says whether requests are sent together, and again when all have ended."""
+"""Coordinate: whether requests are sent together, and the next ones when all have ended."""
 
 _AT_ONCE = 2**20
-"""Points, of drafts of several lengths, that are compared at a time [-]."""
+"""Points, times draft lengths, that are compared at once [-]."""
 
 COORDINATES = ("batch_size", "context_length", *LOAD, LOCKSTEP)
-"""Coordinates that drafts of all lengths have in common."""
+"""Coordinates of a point other than its draft."""
 
 
 class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Times and tokens of operating points, and what follows from them; arrays broadcast.
 
-    `points` has batch size [request], draft length, verify tokens and context length [token] by
-    name, and those of `LOAD` where steps carry prefill. `acceptance` is that of steps with a
-    proposal. `times` are without the prefill that steps carry. `step_error` is a factor on steps
-    with a draft, for errors of an engine [-]. `max_draft_length` is the longest draft considered
-    that acceptance is known for and the drafter makes [token]. `memory` is that of the fullest GPU,
-    `prompt` what reads a prompt on each replica. `chains` are the same points at all
-    `lengths_considered`, where these were evaluated. `is_chain` says where drafts are chains, not
-    trees. `at_once` says how many requests run where memory lacks room for the states of some,
-    which take turns: `times` are of a step of those that run, all others of one turn of all
-    requests.
+    `points` contains batch size [request], draft length, verify tokens and context length [token]
+    by name, and the coordinates in `LOAD` if steps carry prefill. `acceptance` is the acceptance of
+    steps with a proposal. `times` exclude the prefill that steps carry. `step_error` is a factor on
+    steps with a draft, for errors of an engine [-]. `max_draft_length` is the longest draft with
+    known acceptance that the drafter makes [token]. `memory` is the memory of the fullest GPU, and
+    `prompt` contains the passes that read a prompt on each replica. `chains` are the same points at
+    all `lengths_considered`, if these were evaluated. `is_chain` is False for trees. `at_once`
+    contains the requests that run if memory lacks room for the states of all. They then take turns:
+    `times` are times of a step of the running requests, and all others of one turn of all requests.
     """
 
     deployment: Deployment
@@ -84,17 +84,17 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def prefill(self) -> PassTime | None:
-        """The pass over a prompt, with the host time it waits for."""
+        """The pass over a prompt, with the host time for which it waits."""
         return waiting(self.deployment, self.prompt.alone) if self.prompt else None
 
     @cached_property
     def carried(self) -> FloatArray | float:
-        """Prefill of other requests for each token that a request makes [s]."""
+        """Prefill of other requests for each generated token of a request [s]."""
         return 0.0 if self.prefill is None else self._carried(self.added_by_prompt)
 
     @property
     def added_by_prompt(self) -> FloatArray:
-        """What a prompt adds to a plain step, beside which the host launches both [s]."""
+        """What a prompt adds to a plain step, including visible launches of both [s]."""
         if not self.prompt:
             return np.zeros(())
         hides_host = self.deployment.engine.hides_host
@@ -112,12 +112,12 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def _plain_time(self) -> FloatArray:
-        """Decode step, by which each request has a token [s]."""
+        """Time of decoding until each request has one more token [s]."""
         plain, batch = self.times.forward_time, self.points["batch_size"]
         return plain * (batch / self.at_once.plain) if self.at_once else plain
 
     def _drafting(self, time: FloatArray) -> FloatArray:
-        """Return a time of steps with a draft, by which each request had one [s]."""
+        """Return a time of steps with a draft until each request has had one step [s]."""
         batch = self.points["batch_size"]
         return time * (batch / self.at_once.drafting) if self.at_once else time
 
@@ -143,12 +143,12 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def reject_time(self) -> FloatArray:
-        """Rejection sampling of a step, what else follows a draft, and replays [s]."""
+        """Rejection sampling of a step, other host work after a draft, and replays [s]."""
         return self._drafting(self.times.reject_time + self.replay_time)
 
     @cached_property
     def replay_time(self) -> FloatArray | float:
-        """What is computed and copied again after refusals, 0 where states are kept [s]."""
+        """Computing and copying again after rejections, 0 if states are kept [s]."""
         d = self.deployment
         if not d.replays:
             return 0.0
@@ -188,10 +188,10 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def break_even_acceptance_rate(self) -> FloatArray:
-        """Rate from which speculation pays; NaN where none does, and for trees [-].
+        """Least rate at which speculation pays; NaN if it never does, and for trees [-].
 
-        It does not depend on load: prefill adds the same to every token, but for that by the
-        drafter, which is left out.
+        It does not depend on load, as prefill by the target adds the same to every token. Prefill
+        by the drafter is left out.
         """
         if not self.is_chain.any():
             return np.full((), np.nan)
@@ -202,7 +202,7 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return least if self.is_chain.all() else np.where(self.is_chain, least, np.nan)
 
     def growth_by_cause(self) -> dict[str, FloatArray]:
-        """Return what a step takes beyond a plain one, by cause, errors of an engine aside [s]."""
+        """Return the time of a step beyond a plain step, by cause, without `step_error` [s]."""
         growth = self.times.growth_by_cause() | {"prefill": np.zeros(())}
         growth["overhead"] = growth["overhead"] + self.replay_time
         if self.prefill:
@@ -212,24 +212,24 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def largest_of_plain(self) -> np.ndarray:
-        """Index into `LIMITS` of what takes the largest share of a decode step [-]."""
+        """Index into `LIMITS` of the largest share of a decode step [-]."""
         parts = self.times.plain_by_cause() | {"prefill": np.asarray(self.carried)}
         parts["drafting"] = np.zeros(())
         return _largest(parts)
 
     @property
     def passes(self) -> dict[str, PassTime]:
-        """Each kind of pass by its name in tables; there is one without a drafter."""
+        """Each kind of pass by its name in tables; without a drafter, the decode step only."""
         passes = self.times.passes if self.deployment.has_drafter else {}
         passes = passes or {"forward": self.times.forward}
         return passes | ({"prefill": self.prefill} if self.prefill else {})
 
     @property
     def limit(self) -> np.ndarray:
-        """Index into `LIMITS` of what lengthens the step most [-].
+        """Index into `LIMITS` of the cause that lengthens the step most [-].
 
-        It is memory where others wait for the states of those that run, or where the best draft
-        length is 0 for that.
+        The cause is memory if requests wait for memory for their states, or if the best draft
+        length is 0 for this reason.
         """
         gamma = self.points["draft_length"]
         growth = self.growth_by_cause()
@@ -248,7 +248,7 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def at_lengths(self, draft_length: FloatArray) -> Evaluation:
         """Return the same points with drafts of other lengths, as chains."""
         points = {name: self.points[name] for name in COORDINATES if name in self.points}
-        # a draft pass carries the width of a tree: then it is not that of a chain; others run more
+        # draft passes of a tree, or of other numbers of requests, do not apply to these chains
         times, known = self.times, None
         if isinstance(times, StepTimes) and self.is_chain.all():
             known = KnownPasses(times.plain_pass, () if self.at_once else times.draft_passes)
@@ -280,7 +280,7 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def best_draft_length(self) -> FloatArray:
         """Draft length with the largest speedup, 0 for none; NaN for trees [token].
 
-        Where a loaded drafter runs without a draft too, none has what is left of a speedup of 1.
+        If a loaded drafter also runs without a draft, the speedup of no draft is below 1.
         """
         if not self.is_chain.any():
             return np.full((), np.nan)
@@ -289,7 +289,7 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def held(self) -> Held | None:
-        """Drafts that would gain more but lack memory for states; None without recurrent layers."""
+        """Drafts that would gain more with memory for states; None without recurrent layers."""
         if self._open is None or not self.is_chain.all():
             return None
         chains, drafts = self.chains or self.at_lengths(self.lengths), -self.max_draft_length
@@ -309,15 +309,15 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def lengths(self) -> FloatArray:
-        """Draft lengths considered, along an axis before those of the points [token]."""
+        """Draft lengths to consider, along an axis before the axes of the points [token]."""
         axes = len(self._chain_shape)
         return lengths_considered(self.deployment, self.max_draft_length, axes)
 
     @cached_property
     def _open(self) -> np.ndarray | None:
-        """Mask, by draft length and point, of drafts for whose recurrent states memory suffices.
+        """Mask, by draft length and point, of drafts with enough memory for recurrent states.
 
-        None without recurrent layers. Where not even a decode step fits, all lengths are allowed.
+        None without recurrent layers. If not even a decode step fits, all lengths are allowed.
         """
         if not self.deployment.recurrent_model:
             return None
@@ -339,11 +339,11 @@ def evaluate(
     max_draft_length: int = 1,
     prompt: Prompt | None = None,
 ) -> Evaluation:
-    """Return what speculation takes and gives at operating points; arrays may be draws.
+    """Return times and tokens of speculation at operating points; arrays may be draws.
 
-    `points` are as `Evaluation` has them, verify tokens given only for trees; `acceptance` is that
-    of steps with a proposal (`Acceptance.where_proposed`); `known` and `errors` are those of
-    `step_times`.
+    `points` are described in `Evaluation`; verify tokens are needed for trees only. `acceptance` is
+    the acceptance of steps with a proposal (`Acceptance.where_proposed`). `known` and `errors` are
+    described in `step_times`.
     """
     points = {"verify_tokens": points["draft_length"] + 1} | dict(points)
     memory = MemoryUse(deployment, points["context_length"], points["verify_tokens"])
@@ -389,15 +389,14 @@ def _largest(parts: Mapping[str, FloatArray]) -> np.ndarray:
 def _tokens_with_trees(
     points: Mapping[str, FloatArray], acceptance: Acceptance, tree_width: int, chains: np.ndarray
 ) -> FloatArray:
-    """Return the tokens of a step with a proposal, which for trees must be measured [token]."""
+    """Return the tokens of a step with a proposal; for trees, they must be measured [token]."""
     gamma = points["draft_length"]
     if acceptance.form != "tokens_per_step" and tree_width > 1:
         expected = f"1 (a chain) with {acceptance.form}; for trees, give tokens_per_step"
         raise InputError("tree_width", tree_width, expected)
     if acceptance.form != "tokens_per_step":
         expected = f"draft_length + 1 with {acceptance.form}; for trees, give tokens_per_step"
-        bad = np.broadcast_to(points["verify_tokens"], chains.shape)[~chains].item(0)
-        raise InputError("verify_tokens", int(bad), expected)
+        refuse_tokens(points["verify_tokens"], ~chains, expected)
     tokens = check("tokens_per_step", acceptance.tokens_per_step, minimum=1)
     is_beyond = ~chains & (tokens > gamma + 1)
     if is_beyond.any():

@@ -1,4 +1,4 @@
-"""Quantify how sure a gain is at some points: interval of the speedup, and chance."""
+"""Quantify how sure a gain is at some points: interval of the speedup, and chance of a gain."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ from specmodel.core.prediction.outcome import Prediction
 _COORDINATES = ("batch_size", "draft_length", "context_length")
 
 
-class Gain(Struct, frozen=True, kw_only=True):
+class Gain(Struct, frozen=True):
     """Ends of the 80 % interval of a speedup, and the chance that it is above 1 [-]."""
 
     low: float
@@ -30,7 +30,7 @@ class Gain(Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether the interval includes 1: a gain is as little known as a loss."""
+        """Whether the interval includes 1: gain and loss are both possible."""
         return self.low <= 1 < self.high
 
     @property
@@ -42,21 +42,20 @@ class Gain(Struct, frozen=True, kw_only=True):
 def gains_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]]) -> list[Gain | None]:
     """Return the 80 % interval of the speedup and the chance of a gain, for rows of a prediction.
 
-    A row has the batch size, draft length and context of a point; what it lacks does not vary.
-    None for all rows where no error is known: under an engine without overheads, which is an upper
-    bound, or in place of one that is not modelled, and with kernels that state none.
+    A row contains the batch size, draft length and context of a point, if these vary. The result is
+    None for all rows if errors are unknown: for an engine without overheads, which is an upper
+    bound, for an engine that is not modelled, and for kernels without known errors.
     """
     if not prediction.states_errors or not rows:
         return [None] * len(rows)
-    found = _interval_at(prediction, rows, "speedup")
-    ends = zip(*(np.ravel(part).tolist() for part in asdict(found).values()), strict=True)
-    return [Gain(low=low, high=high, chance=chance) for low, high, chance in ends]
+    parts = asdict(_interval_at(prediction, rows, "speedup")).values()
+    return [Gain(*ends) for ends in zip(*(np.ravel(part).tolist() for part in parts), strict=True)]
 
 
 def sources_at(prediction: Prediction, row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the share of the variance of a row's log speedup by source, as `intervals` has them.
+    """Return the share of the variance of a row's log speedup by source (`sources_of_interval`).
 
-    {} where no error is known.
+    The result is {} if errors are unknown.
     """
     if not prediction.states_errors:
         return {}
@@ -66,7 +65,7 @@ def sources_at(prediction: Prediction, row: Mapping[str, Any]) -> dict[str, floa
 def ends_at(
     prediction: Prediction, rows: Sequence[Mapping[str, Any]], name: str
 ) -> list[tuple[float, float]] | None:
-    """Return the ends of the 80 % interval of a column at rows; None where no error is known."""
+    """Return the ends of the 80 % interval of a column at rows; None if errors are unknown."""
     if not prediction.states_errors or not rows:
         return None
     found = _interval_at(prediction, rows, name)
@@ -78,7 +77,7 @@ def peak_at(
 ) -> tuple[int, int] | tuple[None, None]:
     """Return the ends of the 80 % interval of the batch size of the peak of a curve's rows.
 
-    None for both where no error is known.
+    Both are None if errors are unknown.
     """
     if not prediction.states_errors or not rows:
         return None, None
@@ -103,7 +102,7 @@ def _points_at(
 
     points = {name: taken(values) for name, values in e.points.items()}
     told = {name: getattr(e.acceptance, name) for name in ("measured_draft_length", *FORMS)}
-    told.pop("acceptance_by_position")  # which is one for all points
+    told.pop("acceptance_by_position")  # the same for all points
     changed = {name: taken(values) for name, values in told.items() if np.ndim(values)}
     return points, replace(e.acceptance, **changed)
 

@@ -1,7 +1,7 @@
-"""The ground of a prediction: published rows like it, and how far off their hosts were.
+"""The ground of a prediction: published rows like it, and the errors of their predictions.
 
 ``grounds.csv`` has a row for each cell of published runs with and without speculation, and for the
-cells around it; ``calibration/grounds.py`` makes it.
+cells around it. ``calibration/grounds.py`` writes the file.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from specmodel.core.drafters.published import rows_of
 
 TABLE = Path(__file__).with_name("grounds.csv")
 LONG_CONTEXT = 16_384
-"""Context above which runs are apart: few published runs, and few published acceptances, are of
-longer ones [token]."""
+"""Context above which runs form separate cells, as few published runs and acceptances have longer
+contexts [token]."""
 LEAST_ROWS, LEAST_HOSTS = 20, 3
-"""Rows and hosts from which a cell has a spread and words of its own [-]."""
+"""Least rows and hosts for which a cell has its own spread and words [-]."""
 SURELY, LIKELY = 0.95, 0.75
-"""Least chances of what is said surely and likely to come, and least shares of what was said so of
-left-out hosts that came [-]."""
+"""Least chances for the words "surely" and "likely", and least shares of statements with these
+words that were true for hosts left out [-]."""
 Kind = Literal["known", "few", "none", "own", "unfitted"]
 _DRAFTERS = {
     "ngram": "look-up",
@@ -35,14 +35,14 @@ _DRAFTERS = {
     "model": "draft model",
     "parallel model": "draft model",
 }
-"""Kinds of drafters by way of drafting (`machines.engine.Drafting`), where these differ."""
+"""Kinds of drafters by way of drafting (`machines.engine.Drafting`), if their names differ."""
 
 
 class Cell(NamedTuple):
-    """What runs have in common; a part that is "" may be anything.
+    """Common properties of runs; "" means any value.
 
-    `context` is "short" or "long"; `engine` is the engine's stack, with "in turn" behind where host
-    and GPU take turns in steps that draft, as in engines of 2025.
+    `context` is "short" or "long". `engine` is the engine's stack. It ends in "in turn" if host and
+    GPU take turns in steps that draft, as in engines of 2025.
     """
 
     context: str = ""
@@ -52,14 +52,14 @@ class Cell(NamedTuple):
     engine: str = ""
 
     def around(self) -> list[Cell]:
-        """Return the cell and those around it, in which the last parts are left open."""
+        """Return the cell and the cells around it, whose last parts are ""."""
         return [Cell(*self[:count]) for count in range(len(self), -1, -1)]
 
 
 class Shares(NamedTuple):
-    """Share of what was said of left-out hosts that came true, NaN where nothing was said [-].
+    """Shares of statements on hosts left out that were true, NaN without statements [-].
 
-    Of gains by word, and of losses, which have a chance of a gain below a half.
+    Statements on gains are counted by word. A loss means a chance of a gain below a half.
     """
 
     surely: float
@@ -74,15 +74,16 @@ class Ground(Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     cell
-        What the runs have in common.
+        Common properties of the runs.
     rows, hosts
-        How many there are [-].
+        Their numbers [-].
     error, bias
         Mean absolute and mean logarithm of predicted over measured speedups, as ratios less 1 [-].
     spread
         Standard deviation of the logarithm of a further factor on steps that draft [-].
     given, published
-        What came true of what was said with the acceptance of the run, and with published ones.
+        Shares of true statements, made with the acceptance of the run, and with published
+        acceptance.
     """
 
     cell: Cell
@@ -96,27 +97,27 @@ class Ground(Struct, frozen=True, kw_only=True):
 
     @property
     def is_enough(self) -> bool:
-        """Whether there are rows and hosts enough to judge by."""
+        """Whether there are enough rows and hosts for a judgement."""
         return self.rows >= LEAST_ROWS and self.hosts >= LEAST_HOSTS
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Where a deployment stands among published runs.
+    """The place of a deployment among published runs.
 
     Parameters
     ----------
     cell
-        That of the deployment.
+        The cell of the deployment.
     nearest, judged
-        The narrowest grounds around it with any rows, and with enough to judge by.
+        The narrowest grounds around it with any rows, and with enough rows for a judgement.
     kind
-        "known" where runs of the very cell are enough to judge by, "few" or "none" where there are
-        too few or none, "own" of an engine that was fitted to runs of one host, with this GPU and
-        drafter, "unfitted" of one that was fitted to nothing.
+        "known" if the cell has enough rows, "few" or "none" if it has too few or none. "own" if the
+        engine was fitted to runs of one host with this GPU and drafter. "unfitted" if the engine
+        was fitted to nothing.
     spread
-        Standard deviation of the logarithm of a further factor on steps that draft: that of the
-        ground which is judged by, 0 on one's own host, and of an engine that was fitted to nothing
-        as far as all runs are off [-].
+        Standard deviation of the logarithm of a further factor on steps that draft [-]. It is the
+        spread of `judged`, or 0 for "own". For "unfitted", it follows from the mean error of all
+        runs.
     """
 
     cell: Cell
@@ -127,14 +128,14 @@ class Place(Struct, frozen=True, kw_only=True):
 
     @property
     def may_be_sure(self) -> bool:
-        """Whether more than "may" can be said."""
+        """Whether a statement can use a stronger word than "may"."""
         return self.kind in ("known", "own")
 
     def word(self, chance: float, *, is_published: bool) -> str:
-        """Return how sure a gain is, or a loss if that is likelier: "surely", "likely" or "may".
+        """Return how sure a gain is, or a loss if a loss is likelier: "surely", "likely" or "may".
 
-        By its chance [-], as far as left-out hosts of the cell bore the word out; `is_published`
-        says that acceptance was not the run's own.
+        `chance` is the chance of a gain [-]. A word is used only if enough statements with it were
+        true for hosts left out. `is_published` means that acceptance is not the run's own.
         """
         likelier = max(chance, 1 - chance)
         for word, least in (("surely", SURELY), ("likely", LIKELY)):
@@ -144,13 +145,13 @@ class Place(Struct, frozen=True, kw_only=True):
         return "may"
 
     def share_held(self, chance: float, *, is_published: bool) -> float | None:
-        """Return the share of published cases told the same that came true [-], if any were."""
+        """Return the share of published cases for which the same word was true [-], if any."""
         word = self.word(chance, is_published=is_published)
         share = self._share(word, chance, is_published=is_published)
         return None if np.isnan(share) else share
 
     def _share(self, word: str, chance: float, *, is_published: bool) -> float:
-        """Return the share that came true of what was said, NaN where this is no known ground."""
+        """Return the share of true statements with a word, NaN if the ground is not known."""
         if self.kind != "known":
             return float("nan")
         shares = self.judged.published if is_published else self.judged.given
@@ -158,7 +159,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 def place_of(deployment: Deployment, context_length: float) -> Place:
-    """Return where a deployment stands at a context [token]."""
+    """Return the place of a deployment at a context [token]."""
     cell, fit, every = cell_of(deployment, context_length), deployment.engine.fit, grounds()
     known = [every[each] for each in cell.around() if each in every]
     if fit is None:
@@ -174,7 +175,7 @@ def place_of(deployment: Deployment, context_length: float) -> Place:
 
 
 def spread_of_ground(deployment: Deployment, context_length: FloatArray) -> FloatArray:
-    """Return the spread of the ground of each context [token], 0 of an ideal engine [-]."""
+    """Return the spread of the ground at each context [token], 0 for an ideal engine [-]."""
     if deployment.engine.is_ideal:
         return np.zeros(())
     ends = [place_of(deployment, context).spread for context in (0, LONG_CONTEXT + 1)]
@@ -195,7 +196,7 @@ def cell_of(deployment: Deployment, context_length: float) -> Cell:
 
 @cache
 def grounds() -> dict[Cell, Ground]:
-    """Return the ground of each cell that has published runs, and of those around them."""
+    """Return the ground of each cell with published runs, and of the cells around it."""
     rows = rows_of(TABLE.name, TABLE.parent)
     return {ground.cell: ground for ground in map(_ground, rows)}
 

@@ -35,36 +35,36 @@ CENTRAL = 0.8
 
 DEPLOYMENT_SPREAD = 0.088
 """Standard deviation of the logarithm of the factor that all passes of a deployment share [-]:
-that at which 80 % of 1,387 published decode times of whole engines lie inside their intervals
-(`calibration/deployment.py`, 2026-11-22). With that of three models, 0.076 to 0.108, intervals hold
-for 79 % of the rows of the fourth, pooled."""
+with it, intervals contain 80 % of 1,387 published decode times of whole engines
+(`calibration/deployment.py`, 2026-11-22). With the value fitted to three models, 0.076 to 0.108,
+intervals contain 79 % of the rows of the fourth, pooled."""
 
 HOST_SHARE = 0.537
-"""Share of the deviations of a host's overheads, under an engine that was fitted to several hosts,
-that others' hosts bear out [-]."""
+"""Share of the deviations of a host's overheads that hosts outside the fit confirm, for an engine
+that was fitted to several hosts [-]."""
 
 RECURRENT_SPREAD = 0.062
 """Standard deviation of the logarithm of a further factor on steps that draft for a model with
-recurrent layers, under such an engine [-]: how their states are kept and read differs most."""
+recurrent layers, for such an engine [-]: hosts differ most in how they keep and read states."""
 
 UNSEEN_CHANCE, UNSEEN_COST = 0.039, 0.684
-"""Chance that such an engine does what the model cannot see, as graphs missed, a drafter run
-eagerly or a slow host, and the mean logarithm by which steps that draft then take longer [-].
+"""Chance of behaviour that the model cannot see, such as missed graphs, an eager drafter or a slow
+host, for such an engine; and the mean logarithm by which steps that draft then take longer [-].
 
-All four of these are the most likely ones by 619 published pairs of twenty hosts, of which each
-weighs as the root of its rows (`calibration/interval_judge.py`, 2026-11-27). With those of the
-other hosts, intervals hold for 82 % of the rows."""
+These four values have the largest likelihood for 619 published pairs of twenty hosts, where each
+host has the weight of the root of its rows (`calibration/interval_judge.py`, 2026-11-27). With
+values from the other hosts, intervals contain 82 % of the rows."""
 
 POPULARITY_DEVIATION = 0.45
-"""Standard deviation of how unequally experts are used (`RoutedExperts.popularity_spread`) where
-that is assumed [-]: sources of Qwen3 models that tell it ask for 0.9 to 1.7 each."""
+"""Standard deviation of how unequally experts are used (`RoutedExperts.popularity_spread`) if it is
+assumed [-]: sources for Qwen3 models suggest values of 0.9 to 1.7."""
 
 MAX_POINTS = 5_000
 """Most operating points that intervals are computed for at once [-]."""
 
 EXPERTS = "experts"
 _FIRST_KINDS = (EXPERTS, "gemm", "attention")
-"""Kinds that are drawn whether a model runs them or not; others follow only where it does."""
+"""Kinds that are drawn for each model; others are drawn if a model runs them."""
 
 
 class Interval(Struct, frozen=True, eq=False):
@@ -90,34 +90,35 @@ def central_intervals(
 ) -> dict[str, Interval]:
     """Return central 80 % intervals of times, target efficiency and speedup, by column name.
 
-    Each draw takes random factors on the time of kernels, with the spreads of residuals on shapes
-    that were left out of the fit: one factor that all kernels of a kind share on one model, and one
-    for each pass. Those of a plain and of a verify pass correlate (`likeness_of_passes`). Such
-    residuals hold the uncertainty of the fitted parameters already, which are therefore not drawn.
+    Each draw has random factors on the time of kernels, with the spreads of residuals on shapes
+    that were left out of the fit: one factor for all kernels of a kind on one model, and one for
+    each pass. The factors of a plain and of a verify pass correlate (`likeness_of_passes`). The
+    residuals include the uncertainty of the fitted parameters, which are therefore not drawn.
 
-    Engines differ more than their kernels alone: by versions of kernels, fusion, clocks and what no
-    table has. That is one factor of the deployment, drawn once, on all that GPUs do in plain,
-    verify, draft and prefill passes, messages included; host time is what was given. As all passes
-    share it, ratios keep only what host time leaves of it. That verify passes of several tokens a
-    sequence share all of it is an assumption: nothing published measures them alone. Decode steps
-    of 2, 4 and 8 times the requests differ by somewhat more than the errors of kernels let a verify
-    pass of as many tokens: intervals of that ratio hold for 68, 68 and 65 %. Where all-reduces of
-    other stacks or GPUs stand in, messages have one further factor, the same in all passes.
+    Engines differ more than their kernels: in versions of kernels, fusion, clocks and properties
+    that no table contains. One factor of the deployment covers these differences. It applies to all
+    GPU time in plain, verify, draft and prefill passes, including messages, but not to host time.
+    As all passes share it, it changes ratios only through host time. That verify passes of several
+    tokens per sequence share it is an assumption, as no published data measure them separately.
+    Decode steps of 2, 4 and 8 times the requests differ a little more than errors of kernels allow
+    for a verify pass of as many tokens: intervals contain 68, 68 and 65 % of these ratios. If
+    all-reduces have the fit of other stacks or GPUs, messages have a further factor, which is the
+    same in all passes.
 
-    The overheads of a fitted engine are drawn from the covariance of its fit, since at batch sizes
-    that were not fitted they weigh otherwise, and a factor with the engine's own spread comes on
-    top. Its errors are of whole steps, kernels and deployment included, so that all passes of a
-    step then share one factor, and there is none of the deployment. On a host that is not known,
-    overheads deviate by `HOST_SHARE` of that, steps for models with recurrent layers by
-    `RECURRENT_SPREAD` more, and with `UNSEEN_CHANCE` the engine does what the model cannot see. As
-    no overhead is below 0, draws may lie to one side of the prediction: an interval then reaches as
-    far as that.
+    The overheads of a fitted engine are drawn from the covariance of its fit, as their weight
+    changes with the batch size. A factor with the engine's own spread follows. Errors of a fitted
+    engine are errors of whole steps, including kernels and deployment. All passes of a step
+    therefore share one factor, and the deployment has none. On an unknown host, overheads deviate
+    by `HOST_SHARE` of the fitted deviation, and steps for models with recurrent layers by
+    `RECURRENT_SPREAD` more. With `UNSEEN_CHANCE`, the engine does something that the model cannot
+    see. As no overhead is below 0, all draws may be on one side of the prediction; the interval
+    then extends to the prediction.
 
-    How alike the tokens of a request choose experts, and how unequally experts are used, are drawn
-    where they are assumed, the latter where it is not equal.
+    The routing correlation, and how unequally experts are used, are drawn if they are assumed. The
+    use of experts is not drawn if it is equal.
 
     Acceptance is exact unless it has a `spread`: then its rate is normal, cut to 0 to 1. `own` is
-    the evaluation of the points without errors, if there is one.
+    the evaluation of the points without errors, if it is known.
     """
     steps, shape, _ = _drawn_steps(deployment, points, acceptance, generator, deployment_spread)
     own = own or evaluate(deployment, points, acceptance)
@@ -135,9 +136,10 @@ def peak_interval(
 ) -> tuple[int, int]:
     """Return the central 80 % interval of the batch size with the largest speedup of a curve.
 
-    The draws are those of `central_intervals`; each has its peak at one of the batch sizes of the
-    points, which lie along one axis and keep their draft lengths. Errors of a draw are alike at all
-    batch sizes: what errs at one alone, and would move the peak further, is left out.
+    The draws are described in `central_intervals`. Each draw has its peak at one of the batch sizes
+    of the points, which are along one axis and keep their draft lengths. The errors of a draw are
+    the same at all batch sizes. Errors at a single batch size, which would move the peak further,
+    are left out.
     """
     steps, shape, _ = _drawn_steps(deployment, points, acceptance)
     peaks = np.broadcast_to(steps.speedup, (DRAWS, *shape)).argmax(axis=-1)
@@ -153,8 +155,9 @@ def sources_of_interval(
 ) -> dict[str, float]:
     """Return the share of the variance of one point's log speedup by its source [-].
 
-    Sources are "acceptance", "routing", "host", with what published hosts of an engine differ by,
-    and "kernels". All but the last are what their draws explain linearly, that is what is left.
+    Sources are "acceptance", "routing", "host", which includes the differences between published
+    hosts of an engine, and "kernels". The first three are explained linearly by their draws;
+    "kernels" is the rest.
     """
     steps, _, normal = _drawn_steps(deployment, points, acceptance)
     log = np.log(np.broadcast_to(steps.speedup, (DRAWS, 1)))[:, 0]
@@ -178,7 +181,7 @@ def _drawn_steps(
     generator: np.random.Generator | None = None,
     deployment_spread: float | None = None,
 ) -> tuple[Evaluation, tuple[int, ...], Draws]:
-    """Return the points with drawn errors, draws along the first axis, their shape, and draws."""
+    """Return the points with drawn errors along the first axis, their shape, and the draws."""
     if deployment.kernels.record is None:
         expected = f"a fitted or typical stack, as {deployment.kernels.stack} has no known error"
         raise InputError("interval", True, expected)
@@ -203,22 +206,22 @@ def _drawn_steps(
 
 
 def fits_of_models(deployment: Deployment) -> dict[str, KernelFit]:
-    """Return the fits that target and drafter take, the target's first, by kind of errors."""
+    """Return the fits of target and drafter by kind of errors; the target has priority."""
     found: dict[str, KernelFit] = {}
-    for model in (deployment.target, *deployment.drafter.architectures):
+    for model in deployment.models:
         found = fits_taken(deployment, model) | found
     return found
 
 
 def states_errors(deployment: Deployment, context_length: FloatArray | float = 0.0) -> bool:
-    """Tell whether errors are known: not of an engine that is not modelled, nor of a data sheet."""
+    """Return whether errors are known: the engine is modelled, and kernels are not ideal."""
     return deployment.kernels.record is not None and is_modelled(deployment, context_length)
 
 
 def spread_of_deployment(deployment: Deployment) -> float:
     """Return the standard deviation of the logarithm of the factor that all passes share [-].
 
-    It is 0 under a fitted engine, whose errors are of whole steps already.
+    It is 0 for a fitted engine, whose errors are errors of whole steps.
     """
     return 0.0 if deployment.engine.fit else DEPLOYMENT_SPREAD
 
@@ -226,7 +229,7 @@ def spread_of_deployment(deployment: Deployment) -> float:
 def spread_of_step(deployment: Deployment) -> float:
     """Return the standard deviation of the logarithm of the factor on steps that draft [-]."""
     engine = deployment.engine
-    if engine.fit is None:  # the errors are those of kernels and deployments
+    if engine.fit is None:  # errors of kernels and of the deployment apply
         return 0.0
     is_recurrent = any(mixer.is_recurrent for mixer in deployment.target.mixers)
     is_spread = engine.is_of_mean_host and is_recurrent
@@ -243,7 +246,7 @@ def host_share(deployment: Deployment, overhead: str = "host_speed") -> float:
 
 
 def _unseen(deployment: Deployment, normal: FloatArray) -> FloatArray:
-    """Return logarithms of factors on steps by what the model cannot see of an engine [-].
+    """Return logarithms of factors on steps for behaviour that the model cannot see [-].
 
     They are exponential for the highest share `UNSEEN_CHANCE` of the draws, 0 for the others.
     """
@@ -254,17 +257,17 @@ def _unseen(deployment: Deployment, normal: FloatArray) -> FloatArray:
 
 
 def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatArray:
-    """Return how the errors of a plain and of a verify pass correlate, beside those of a shape [-].
+    """Return the correlation of the row errors of a plain and of a verify pass [-].
 
-    It is ``q^(-1/2)`` for a verify pass of q tokens a sequence, and 1 under a fitted engine, whose
-    errors are of whole steps. If every token brought an error of its own, independent of the
-    others, the error of a pass of q tokens would be their mean, of which the decode step has one: a
-    covariance of 1/q, over standard deviations of 1 and ``q^(-1/2)``. That suggests the form and
-    explains no kernel. On kernels that were not fitted, errors correlate by 0.74, 0.56, 0.34 and
-    0.08 at 2, 4, 8 and 16 tokens (experts, median of nine stacks, each engine on each generation of
-    GPUs; the law: 0.71, 0.50, 0.35, 0.25), those of GEMMs by less: 0.52, 0.24, 0.04 and -0.24.
-    Intervals of ratios of two passes then hold for 82, 75, 71 and 69 % of experts and for 74, 73,
-    72 and 70 % of GEMMs, at 16 tokens as if a fifth too narrow for normal errors.
+    It is ``q^(-1/2)`` for a verify pass of q tokens per sequence. It is 1 for a fitted engine, as
+    its errors are errors of whole steps. If every token had an independent error, the error of a
+    pass of q tokens would be their mean, and the decode step would have one of these errors. The
+    covariance would be 1/q, with standard deviations of 1 and ``q^(-1/2)``. This suggests the form,
+    and explains no kernel. For kernels that were not fitted, errors of experts correlate by 0.74,
+    0.56, 0.34 and 0.08 at 2, 4, 8 and 16 tokens (median of nine stacks, each engine on each
+    generation of GPUs; the law: 0.71, 0.50, 0.35, 0.25). Errors of GEMMs correlate by 0.52, 0.24,
+    0.04 and -0.24. Intervals then contain 82, 75, 71 and 69 % of ratios of two passes for experts,
+    and 74, 73, 72 and 70 % for GEMMs. At 16 tokens, they are a fifth too narrow for normal errors.
     """
     q = np.asarray(verify_tokens, dtype=float)
     return np.ones(()) if deployment.engine.fit else np.maximum(q, 1.0) ** -0.5
@@ -299,7 +302,7 @@ def _drawn(
 def _interval(
     values: FloatArray, own: FloatArray, shape: tuple[int, ...], *, has_chance: bool
 ) -> Interval:
-    """Return the interval of drawn values, as far as the prediction's own value where it must."""
+    """Return the interval of drawn values, extended to the prediction's own value."""
     tail = (1 - CENTRAL) / 2
     if values.ndim <= len(shape):  # the same in every draw
         values = values[np.newaxis]
@@ -337,7 +340,7 @@ def _drawn_overheads(
     values = np.array([getattr(base, name) for name in fit.varied])
     scale = np.where(is_factor, 1.0, values)
     variances, vectors = np.linalg.eigh(np.array(fit.covariance) * np.outer(scale, scale))
-    # around 0, of which rounding may fall short
+    # rounding may make variances near 0 negative
     moved = (normal * np.sqrt(np.maximum(variances, 0.0))) @ vectors.T
     moved *= [host_share(deployment, name) for name in fit.varied]
     with np.errstate(over="ignore"):
@@ -352,10 +355,11 @@ def _with_routing(
     normal: Draws,
     draws: tuple[int, ...],
 ) -> KernelErrors:
-    """Return errors with factors on experts for how tokens choose them, where that is assumed.
+    """Return errors with factors on experts for assumed routing.
 
-    Of the correlation and of the spread of popularity: the time by which experts take longer if it
-    is one standard deviation more, to the power of the draw. The correlation is not below 0.
+    The factors cover the correlation and the spread of popularity: the relative time of experts if
+    the value is one standard deviation larger, to the power of the draw. The correlation is not
+    below 0.
     """
     experts = deployment.target.experts
     is_told = deployment.popularity is not None or deployment.popularity_spread is not None

@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 _ALL = "to_frame() has all"
 _MOST_PRINTED = 60
-"""Points that print as a page, and of which a table has at most so many [-]."""
+"""Most points that print as a page, and most rows of a printed table [-]."""
 _WHERE_VARIED = ("draft_length", "fits")
-"""Columns that a table of all columns has where they vary."""
+"""Columns that a table only contains if they vary."""
 
 
 class ViewSettings(TypedDict, total=False):
-    """Settings of views: of the verdict all, of others `interval` alone.
+    """Settings of views: the verdict accepts all, other views accept `interval` only.
 
-    `tpot_target` is the time per output token that batches should meet [s]; `columns` are the names
-    that the table has, with commas; `interval` says whether it has intervals, by default where
-    errors are known; `components` adds the times of components.
+    `tpot_target` is the largest acceptable time per output token [s]. `columns` are the names of
+    the table's columns, with commas. `interval` adds intervals, by default if errors are known.
+    `components` adds the times of components.
     """
 
     tpot_target: float
@@ -55,21 +55,21 @@ class ViewSettings(TypedDict, total=False):
 
 
 class Turned(Struct, frozen=True, kw_only=True, eq=False):
-    """Acceptance from which drafting pays at each point, and speedups with published heads.
+    """Least acceptance at which drafting pays at each point, and speedups with published heads.
 
-    Points are those of a prediction at the draft length that is best with the median head, or,
-    without heads, that asks for the least acceptance; its tokens and speedups are the median's.
+    The prediction has the draft length that is best with the median head, and the tokens and
+    speedups of that head. Without heads, it has the length that needs the least acceptance.
 
     Parameters
     ----------
     heads
-        Published heads of the drafter's kind; None where too few are published, for
-        trees, and for longer drafts than theirs.
+        Published heads of the drafter's kind; None if too few are published, for trees, and for
+        longer drafts than their longest.
     rate_needed, tokens_needed
-        Acceptance rate from which that length pays [-], and the tokens per step that it is; NaN
-        where none suffice [token].
+        Least acceptance rate at which this length pays [-], and the same as tokens per step; NaN if
+        no rate is enough [token].
     speedups
-        Speedup by level of the heads; empty without them [-].
+        Speedup by level of the heads; empty without heads [-].
     """
 
     heads: TypicalHeads | None
@@ -89,7 +89,7 @@ class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True
     evaluation, shown
         Source from which columns are computed when you read them, and the columns in their order.
     assumptions, told
-        Values that were assumed because you did not give them, by argument. The `notes`, if known.
+        Values that were assumed for arguments that were not given. The `notes`, if known.
     intervals
         Central 80 % intervals by column, if requested.
     case, turned
@@ -135,7 +135,7 @@ class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True
             return self.told
         if "draft_length" not in self._by_name:
             return plain_notes(self.evaluation)
-        if self.turned:  # what a mean head would gain is no prediction of this one
+        if self.turned:  # the gain of a mean head does not predict this head's
             e = self.evaluation
             run = notes_of_run(self.deployment, e.points["context_length"])
             return (*run, *notes_of_times(e))
@@ -173,7 +173,7 @@ class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What the command's first screen tells, by name: ``p.facts["one_length"].value``."""
+        """Facts on the command's first screen, by name: ``p.facts["one_length"].value``."""
         return dict(self.view().facts)
 
     def to_dict(self, **how: Unpack[ViewSettings]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from specmodel.core.base.errors import InputError
 from specmodel.core.base.units import FloatArray, Numeric, check
 from specmodel.core.cost.arguments import AskedArguments, DeployedPoints
 from specmodel.core.cost.deployment import Deployment
-from specmodel.core.drafters.passes import Drafter
+from specmodel.core.drafters.passes import Drafter, refuse_tokens
 from specmodel.core.machines.hardware import HardwareProfile
 from specmodel.core.models.architecture import Architecture
 from specmodel.core.prediction.by_batch import ByBatch
@@ -33,9 +33,9 @@ MOST_PROMPT = 1e7
 """Longest prompt and output that are accepted [token]."""
 DEFAULT_CONTEXT_LENGTH = 1024
 _HOW = ("interval", "gpu_hour_price", "others")
-"""Arguments of `predict` that are no part of its question."""
+"""Arguments of `predict` that are not part of its question."""
 MET = ("prefill of all others", "prefill of others in lockstep")
-"""What is assumed of the prompts that a request meets: that they come at random, or in lockstep."""
+"""Assumptions on the prompts of other requests: they arrive at random, or in lockstep."""
 
 
 def predict(  # noqa: PLR0913 - keyword-only but for the two words
@@ -58,10 +58,10 @@ def predict(  # noqa: PLR0913 - keyword-only but for the two words
 ) -> Prediction:
     """Predict whether speculation pays, by batch size.
 
-    A model and a GPU are enough. By default, as few GPUs as hold the model run its usual drafter,
-    with the published acceptance of both and the best draft length for each batch size. If no
-    acceptance is known, `Prediction.turned` has the acceptance from which drafting pays. Speedups
-    then assume the median of published heads.
+    A model and a GPU are enough. By default, the fewest GPUs with enough memory run the model and
+    its usual drafter, with the published acceptance of both and the best draft length for each
+    batch size. If no acceptance is known, `Prediction.turned` contains the least acceptance at
+    which drafting pays. Speedups then assume the median of published heads.
 
     With n-gram look-up, tokens per step and step efficiency are means over all steps, as arguments
     and as results. Rates and the accepted fraction describe drafted tokens.
@@ -123,7 +123,7 @@ def predict(  # noqa: PLR0913 - keyword-only but for the two words
 
 
 def predicted(case: Case) -> Prediction:
-    """Return what a case gains: at the lengths given, at the best ones, or turned round."""
+    """Return the prediction of a case: at given or best lengths, or the acceptance it needs."""
     is_turned = case.acceptance is None and not isinstance(case.draft_length, ByBatch)
     if is_turned and case.deployment.has_drafter:
         return turned_round(case)
@@ -142,7 +142,7 @@ def at_given_lengths(case: Case, **changes: Any) -> Prediction:
 def at_best_lengths(case: Case) -> Prediction:
     """Return the prediction at the draft length with the largest speedup of each point.
 
-    Its draft lengths are 0 where none pays.
+    A draft length is 0 if no draft pays.
     """
     case.check_trees()
     longest, acceptance = case.longest_draft(), case.known_acceptance
@@ -160,7 +160,7 @@ def best_lengths(
 ) -> Prediction:
     """Return the prediction at the best draft length, up to the `longest` [token], of each point.
 
-    `points` are batch sizes and what else `predict` takes of points, draft lengths aside.
+    `points` are batch sizes and other coordinates of `predict`, without draft lengths.
     """
     shape = np.broadcast_shapes(*map(np.shape, points.values()), acceptance.shape)
     lengths = lengths_considered(deployment, longest, len(shape))
@@ -172,9 +172,9 @@ def best_lengths(
 
 
 def at_all_lengths(case: Case) -> Prediction:
-    """Return the prediction at all draft lengths from 0 to the longest considered, on a new axis.
+    """Return the prediction at all draft lengths from 0 to the longest considered.
 
-    It is the last but one.
+    Draft lengths are along a new axis, the last but one.
     """
     longest = case.longest_draft()
     points = {name: _with_axis(values) for name, values in case.points.items()}
@@ -190,9 +190,9 @@ def _with_axis(values: Numeric) -> Numeric:
 
 
 def turned_round(case: Case) -> Prediction:
-    """Return from which acceptance drafting pays, with what published heads would give.
+    """Return the least acceptance at which drafting pays, and speedups with published heads.
 
-    The prediction is at the draft lengths of `Turned`, and has it as `turned`.
+    The prediction has the draft lengths described in `Turned`, and a `Turned` as `turned`.
     """
     measured = case.accepted.measured_draft_length
     if measured is not None:
@@ -201,7 +201,7 @@ def turned_round(case: Case) -> Prediction:
     case.check_trees()
     heads, draft_length = case.heads, case.turned_lengths()
     if heads and (case.has_trees or max(draft_length) > heads.max_draft_length):
-        heads = None  # published of shorter drafts, and of chains
+        heads = None  # published for shorter drafts, and for chains
     acceptance = heads.acceptance[1] if heads else Acceptance(acceptance_rate=0.5)
     if case.has_trees:
         acceptance = Acceptance(tokens_per_step=1.0, measured_draft_length=1)
@@ -214,7 +214,7 @@ def turned_round(case: Case) -> Prediction:
     tokens = np.where(each.relative_step_time <= lengths + 1, each.relative_step_time, np.nan)
     least = tokens if case.has_trees else each.break_even_acceptance_rate
     least = np.where(has_room, least, np.nan)
-    # among the lengths that some acceptance makes pay, if there are any
+    # lengths that pay at some acceptance; all lengths if none does
     able = has_room & (~np.isnan(least) | np.isnan(least).all(axis=0))
     asked_of = np.where(able, each.speedup, 0) if heads else -np.nan_to_num(least, nan=np.inf)
     place = asked_of.argmax(axis=0)[np.newaxis]
@@ -237,7 +237,7 @@ def turned_round(case: Case) -> Prediction:
             for level, kind in levels
         },
     )
-    # what a mean head would gain is no prediction of this one
+    # the gain of a mean head does not predict the gain of this head
     return replace(found, case=asked, turned=turned)
 
 
@@ -263,7 +263,7 @@ def predict_deployed(
     acceptance
         An `Acceptance`, or the acceptance rate [-].
     max_draft_length
-        Longest draft length to consider, by default that of the search for the best one [token].
+        Longest draft length to consider, by default the longest of the usual search [token].
     interval
         Whether to add 80 % intervals.
     **others
@@ -319,10 +319,10 @@ def plain_points(
     *,
     lockstep: Numeric | None = None,
 ) -> tuple[dict[str, FloatArray], dict[str, int | str]]:
-    """Return the coordinates of points except the draft length, and what is assumed of them.
+    """Return the coordinates of points except the draft length, and assumptions on them.
 
     If lengths of prompts and outputs are given, the assumptions are the mean context of a request
-    and how many prefills of other requests its steps carry.
+    and the prefills of other requests that its steps carry.
     """
     lengths = dict(zip(LOAD, (prompt_length, output_length), strict=True))
     given = [name for name, value in lengths.items() if value is not None]
@@ -368,8 +368,5 @@ def _checked_tokens(verify_tokens: Numeric, gamma: FloatArray) -> FloatArray:
     tokens = check(
         "verify_tokens", verify_tokens, minimum=1, maximum=MAX_TOKENS_PER_SEQUENCE, whole=True
     )
-    is_idle = (gamma == 0) & (tokens != 1)
-    if is_idle.any():
-        bad = np.broadcast_to(tokens, is_idle.shape)[is_idle].item(0)
-        raise InputError("verify_tokens", int(bad), "1 where draft_length is 0")
+    refuse_tokens(tokens, (gamma == 0) & (tokens != 1), "1 where draft_length is 0")
     return tokens

@@ -1,4 +1,4 @@
-"""Columns of answers, and tables of text from rows of them. Imports nothing heavy at once."""
+"""Define columns of answers, and format rows as tables of text. Heavy imports come late."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Row = dict[str, Any]
 """Values by column."""
 
 Form = str | Callable[[Row], str]
-"""How the cells of a column read: a template such as ``{speedup:.2f}``, in which ``{tpot:s}`` and
-``{memory_bytes:B}`` are numbers with a metric prefix, in three digits, or in five as ``{tpot:s5}``;
-or a function that makes a cell of a row."""
+"""Format of the cells of a column: a template such as ``{speedup:.2f}``, or a function from row to
+cell. In templates, ``{tpot:s}`` and ``{memory_bytes:B}`` are numbers with a metric prefix and three
+digits, and ``{tpot:s5}`` has five."""
 
 _UNITS = ("s", "B")
 _FORMS = {"s": "s", "B": "B", "token/s": ".0f"}
-"""How numbers read by their unit; others with three digits."""
+"""Formats of numbers by unit; others have three digits."""
 
 
 class Column(Struct, frozen=True, dict=True):
-    """One column of an answer, wherever columns appear: attributes, tables, JSON, CSV, sweeps.
+    """One column of an answer in attributes, tables, JSON, CSV and sweeps.
 
-    In a column of `words`, values are indices into these. `title` heads it in tables; predictions
-    print those that have one. `form` is how a cell reads: as `Form` says, or the format of the
-    value alone, such as ``.2f``; by default by its unit. A coordinate is printed where it varies.
-    `spare` is when the column is dropped from a table that is too wide: 1 first, 0 never [-].
-    `source` is the formula of one of a prediction, of an `Evaluation`; by default the attribute.
+    In a column of `words`, values are indices into the words. Tables print columns with a `title`.
+    `form` is the format of a cell: a `Form`, or the format of its value, such as ``.2f``; the unit
+    decides the default. A coordinate is printed if it varies. `spare` is the order in which columns
+    are dropped from a table that is too wide: 1 first, 0 never [-]. `source` computes the values of
+    a prediction from an `Evaluation`; by default, they are the attribute with the column's name.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Column(Struct, frozen=True, dict=True):
 
     @cached_property
     def of(self) -> Callable[[Any], Any]:
-        """Function that takes the values of the column from an evaluation."""
+        """Function from an evaluation to the values of the column."""
         return self.source or attrgetter(self.name)
 
     @property
@@ -62,11 +62,11 @@ class Column(Struct, frozen=True, dict=True):
 
     @property
     def heading(self) -> str:
-        """The title, or what the name gives for one."""
+        """The title, or a title made of the name."""
         return self.title or "\n".join(self.name.rsplit("_", 1))
 
     def has_texts(self, rows: Iterable[Row]) -> bool:
-        """Return whether its values are texts, which no template makes."""
+        """Return whether its values are texts that do not come from a template."""
         is_made = isinstance(self.form, str) and self.form
         return not is_made and any(isinstance(row.get(self.name), str) for row in rows)
 
@@ -76,8 +76,8 @@ def text_table(
 ) -> str:
     """Return rows as a table of text, without coordinates that do not vary and empty columns.
 
-    Columns are dropped until it fits the width [-], by default that of the screen, and named below
-    it, with the `remedy`. Texts are aligned left, unless a template makes them.
+    Columns are dropped until the table fits the width [-], by default the width of the screen. A
+    line below the table names them, with the `remedy`. Texts without a template are aligned left.
     """
     shown = with_values(rows, columns)
     cells = columns_of(rows, ((column.heading, column.cell) for column in shown))
@@ -92,7 +92,7 @@ def text_table(
 
 
 def with_values(rows: Sequence[Row], columns: Iterable[Column]) -> list[Column]:
-    """Return the columns that a table shows: not those that are empty or do not vary."""
+    """Return the columns of a table: neither empty columns nor coordinates that do not vary."""
     return [
         column
         for column in columns
@@ -108,7 +108,7 @@ def _digits(value: Any) -> str:
 
 
 def columns_of(rows: Sequence[Row], forms: Iterable[tuple[str, Form]]) -> Columns:
-    """Return titles and cells of columns, a dash for a missing value."""
+    """Return titles and cells of columns; a missing value is a dash."""
     return [(title, list(map(filler(form), rows))) for title, form in forms]
 
 
@@ -118,7 +118,7 @@ def varies(name: str, rows: Iterable[Row]) -> bool:
 
 
 def seconds(value: float, beside: float | None = None) -> str:
-    """Format a time with a metric prefix; with more digits if `beside` would read the same."""
+    """Format a time with a metric prefix; with more digits if `beside` would look the same."""
     shown = _with_prefix(value, "s")
     is_alike = beside not in (None, value) and shown == _with_prefix(beside, "s")
     return _with_prefix(value, "s5") if is_alike else shown
@@ -127,7 +127,7 @@ def seconds(value: float, beside: float | None = None) -> str:
 def filler(form: Form) -> Callable[[Row], str]:
     """Return a function from row to cell; a cell is a dash if one of its values is None or NaN.
 
-    ``a -> b`` shows a unit that both share once, at the end.
+    ``a -> b`` shows a common unit once, at the end.
     """
     if not isinstance(form, str):
         return form

@@ -1,4 +1,4 @@
-"""Times of steps, of all requests or of those that run while the others wait for their turn."""
+"""Times of steps of all requests, or of the requests that run while others wait for their turn."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from specmodel.core.layers.batch import SequenceGroup
 
 
 class AtOnce(NamedTuple):
-    """Requests that run at once with a drafter, and without it; the others wait [request]."""
+    """Requests that run at once with a drafter, and without a drafter; others wait [request]."""
 
     drafting: FloatArray
     plain: FloatArray
 
 
 def all_at_once(memory: MemoryUse, points: Mapping[str, FloatArray]) -> AtOnce | None:
-    """Return how many requests run at once, as memory has room for their states; None if all do.
+    """Return the requests that run at once with memory for their states; None if all run.
 
-    Where it has room for none, all are taken to run.
+    If memory has room for no request, all are assumed to run.
     """
     if not memory.deployment.recurrent_model:
         return None
     batch, is_loaded = points["batch_size"], memory.deployment.runs_idle_drafter
     if (batch <= memory.max_batch_size).all():
-        return None  # as then all run without a drafter too
+        return None  # all also run without a drafter
     drafting, plain = memory.max_batch_size, memory.without_drafter.max_batch_size
     drafting = np.where((points["draft_length"] > 0) | is_loaded, drafting, plain)
     first, second = (np.where(n < 1, batch, np.minimum(batch, n)) for n in (drafting, plain))
@@ -46,13 +46,13 @@ def times_of(
     known: KnownPasses | None,
     errors: KernelErrors | None,
 ) -> StepTimes | BlockedTimes:
-    """Return times of steps of the requests that run at once, in blocks where there are many."""
+    """Return times of steps of the requests that run at once, in blocks if points are many."""
     of_step = ("batch_size", "draft_length", "verify_tokens", "context_length")
     running: dict[str, Any] = {name: points[name] for name in of_step}
     if at_once:
         running["batch_size"] = at_once.drafting
     *pairs, context = running.values()
-    # short axes of a grid are as good as blocks, until what it has of contexts is large
+    # grids with short axes need no blocks, unless their size with contexts is large
     size = np.broadcast(*pairs, context).size
     is_long = size > MANY and np.broadcast(*pairs).size > MANY
     if not errors and (is_long or size > MOST):

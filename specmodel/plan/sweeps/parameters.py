@@ -19,7 +19,7 @@ from specmodel.core.cost.deploying import DEFAULT_ENGINE
 from specmodel.core.cost.usual import usual_drafter
 from specmodel.core.cost.where import NAMES, RECORDS, Manner
 from specmodel.core.prediction import case as cases
-from specmodel.core.prediction.accepted import ACCEPTANCE, given_form
+from specmodel.core.prediction.accepted import ACCEPTANCE, Accepted
 from specmodel.core.prediction.columns import COLUMN_UNITS, LOAD_COLUMNS, with_ends
 from specmodel.core.prediction.evaluate import LOAD
 
@@ -78,7 +78,7 @@ def with_usual(axes: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[str,
     for name in {"target", "hardware"} - values.keys():
         raise InputError(name, None, "one value or a list of values")
     lacking = {} if "drafter" in values else {"drafter": "`drafter='ngram'`"}
-    if not given_form(values).keys() & {*FORMS}:
+    if not Accepted.of(values).form.keys() & {*FORMS}:
         lacking["acceptance"] = "`acceptance_rate=0.7`"
     if lacking and max(len(values.get(name, ())) for name in ("target", "drafter")) > 1:
         why = "as defaults exist only for one target with one drafter"

@@ -1,6 +1,6 @@
 """Heads that draft a block in one pass, DFlash and DSpark.
 
-They are small models of the target's width whose cache is made of features of the target.
+They are small models of the target's width. Their cache is computed from features of the target.
 """
 
 from msgspec.structs import replace
@@ -20,8 +20,8 @@ DFLASH, DSPARK = (named_drafters()[name].kind for name in ("dflash", "dspark"))
 USUAL_DFLASH = HeadShape(num_layers=5, block_size=16, taps=5)
 USUAL_DSPARK = HeadShape(num_layers=5, block_size=7, taps=5)
 USUAL_V4 = HeadShape(num_layers=3, block_size=7, taps=3)
-"""Heads as they usually are: z-lab's DFlash, DeepSeek's DSpark, and that of DeepSeek-V4, with the
-layers that vLLM 0.33 takes where no key says them, and as many taps as V4.1 has."""
+"""Usual heads: z-lab's DFlash, DeepSeek's DSpark, and the DSpark head of DeepSeek-V4. Its number of
+layers is vLLM 0.33's default, and its number of taps is that of V4.1."""
 
 MARKOV_RANK = 256
 """Usual rank of a Markov head [-]."""
@@ -43,13 +43,13 @@ def dflash_drafter(
     Parameters
     ----------
     target
-        The model on which it runs, and whose embedding and LM head it shares.
+        The model on which it runs. It shares the model's embedding and LM head.
     num_layers, num_taps
         Layers of the head, and layers of the target that it reads. By default, as in the head
         published for the target, or else 5 [-].
     ffn_size
-        Width of a feed-forward block. By default, the published one, or that of a dense target, or
-        3 times the hidden size for an MoE, whose few dense layers differ from others [-].
+        Width of a feed-forward block. The default is the published width, or the width of a dense
+        target. For an MoE it is 3 times the hidden size, as its few dense layers are unusual [-].
     block_size
         Tokens of a block. The first one is known, so that the head drafts one fewer. By default,
         the published size, or else 16 [token].
@@ -123,7 +123,7 @@ def dspark_drafter(
 def _shape(
     target: Architecture, name: str, usual: HeadShape, *given: int | None
 ) -> tuple[HeadShape, tuple[tuple[str, str], ...]]:
-    """Return a head's sizes as given, published or usual, and the label and text of assumptions."""
+    """Return the sizes of a head, given, published or usual, and the assumptions on them."""
     sizes = ("num_layers", "block_size", "taps", "ffn_size")
     known = published_head(target, name).given(**dict(zip(sizes, given, strict=True)))
     left = {"num_layers": "draft_layers", "block_size": "draft_block"}
@@ -139,7 +139,7 @@ def _shape(
 def _dense_head(
     target: Architecture, kind: str, shape: HeadShape
 ) -> tuple[Architecture, tuple[tuple[str, str], ...]]:
-    """Return a head of dense layers, and the label and text of its width if that is assumed."""
+    """Return a head of dense layers, and the assumption on its width, if any."""
     dense = 0 if target.is_moe else dense_size(target)
     width = dense or 3 * target.hidden_size
     rule = "as the target" if dense else "3 x hidden_size"
@@ -149,7 +149,7 @@ def _dense_head(
 
 
 def _drafted_at_most(block_size: int, known: int) -> int:
-    """Return how many tokens of a block are drafted: all but the `known` ones [token]."""
+    """Return the number of drafted tokens of a block: all but the `known` tokens [token]."""
     if block_size <= known:
         raise InputError("block_size", block_size, f"at least {known + 1}, to draft a token")
     return block_size - known

@@ -1,4 +1,4 @@
-"""EAGLE heads: a dense layer that reads features of the target; drafting in turn or all at once."""
+"""EAGLE heads: a dense layer that reads features of the target and drafts one or all tokens."""
 
 from msgspec.structs import replace
 
@@ -12,12 +12,12 @@ EAGLE3_VOCABULARY_SIZE = 32_000
 """Reduced draft vocabulary that EAGLE-3 heads often have [token]."""
 
 P_EAGLE_LAYERS = 4
-"""Layers of P-EAGLE's own heads, whose paper sets them beside EAGLE-3's single one [-]."""
+"""Layers of the heads in P-EAGLE's paper; EAGLE-3 has a single layer [-]."""
 
 EAGLE, EAGLE3, PARALLEL, P_EAGLE = (
     named_drafters()[name].kind for name in ("eagle", "eagle3", "parallel", "p-eagle")
 )
-"""Names of these heads for people, by which fits and measurements know them."""
+"""Names of these heads for people, in fits, and in measurements."""
 
 
 def eagle_drafter(
@@ -61,10 +61,10 @@ def eagle3_drafter(
     target
         As for `eagle_drafter`.
     ffn_size
-        Width of its feed-forward block. By default, that of the published head or of a dense
-        target, or 6 times the hidden size for an MoE, the median of SpecForge's heads [-].
+        Width of its feed-forward block. The default is the width of the published head or of a
+        dense target. For an MoE it is 6 times the hidden size, the median of SpecForge's heads [-].
     vocabulary_size
-        Draft vocabulary; by default, that of the published head, or else 32,000 [token].
+        Draft vocabulary; by default, the vocabulary of the published head, or 32,000 [token].
     """
     h, known = target.hidden_size, published_head(target, "eagle3")
     known = known.given(ffn_size=ffn_size, vocabulary_size=vocabulary_size)
@@ -135,7 +135,7 @@ def p_eagle_drafter(
 def _eagle_head(
     target: Architecture, kind: str, rule: Rule, ffn_size: int | None, vocabulary_size: int | None
 ) -> Drafter:
-    """Return a head shaped as EAGLE's, with the passes that `rule` returns."""
+    """Return a head with the shape of EAGLE's and the passes of `rule`."""
     block = ffn_size or heads.dense_size(target) or 7 * target.hidden_size // 2
     shape = HeadShape(num_layers=1, taps=2, ffn_size=block, vocabulary_size=vocabulary_size)
     head = heads.derived_head(target, kind, shape, heads.plain_attention(target))

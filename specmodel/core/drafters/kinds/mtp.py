@@ -1,4 +1,4 @@
-"""Multi-token prediction: a layer like the target's, and assistants, which stand in for one."""
+"""Multi-token prediction: a layer like the target's, and assistants, which replace such a layer."""
 
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from specmodel.core.models.architecture import Architecture
 from specmodel.core.models.shape import EXTRAS
 
 MTP, ASSISTANT = named_drafters()["mtp"].kind, "assistant"
-"""Names of these heads for people; an assistant is known by its file alone."""
+"""Names of these heads for people; only a file defines an assistant."""
 
 
 def mtp_drafter(target: Architecture) -> Drafter:
@@ -31,7 +31,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
     The projection and the target's LM head run in each pass. The layer is the one that the target
     defines (`Architecture.mtp_layer`). By default, it has the target's attention over all entries,
     with its own cache, even if most layers are recurrent, and experts if the target has them. Its
-    weights have the target's dtypes, or that of the checkpoint (`Architecture.mtp_dtype`). The
+    weights have the target's dtypes, or the one in the checkpoint (`Architecture.mtp_dtype`). The
     projection stays in 16 bits.
 
     Parameters
@@ -47,8 +47,8 @@ def mtp_drafter(target: Architecture) -> Drafter:
         With several modules, each drafts one position and runs on all verified tokens.
 
     Notes ----- vLLM 0.33 (``qwen3_5_mtp.py``, ``deepseek_mtp.py``) and SGLang 0.5.23 run it so. In
-    both, each GPU has the whole projection. vLLM however splits and then gathers those of
-    Qwen3-Next, Qwen3.5, Exaone and Nemotron-H.
+    both, each GPU has the whole projection. For Qwen3-Next, Qwen3.5, Exaone and Nemotron-H,
+    however, vLLM splits the projection and gathers its results.
     """
     assistant = None if target.num_mtp_modules else published_assistant(target)
     if assistant:
@@ -67,7 +67,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
 def own_layers_head(
     target: Architecture, module: LayerGroup, num_layers: int, input_projection_size: int
 ) -> Architecture:
-    """Return a head of layers like that of an MTP module of the target, in the module's dtypes.
+    """Return a head of layers like the layer of the target's MTP module, in the same dtypes.
 
     `input_projection_size` is the width that is projected down before the layers [-].
     """
@@ -85,11 +85,11 @@ def own_layers_head(
 
 
 def assistant_drafter(head: Architecture, target: Architecture, argument: str = "") -> Drafter:
-    """Return an assistant, which attends to caches of its target and keeps none of its own.
+    """Return an assistant, which reads the caches of its target and has no cache.
 
-    `argument` is what an error names where it is read from a file. Its first pass carries the
-    tokens just verified, as in vLLM 0.33 (``spec_decode/gemma4``); SGLang 0.5.23 goes on from the
-    last accepted one alone (``frozen_kv_mtp_worker_v2.py``).
+    `argument` names the file in errors, "" if it was not read from a file. The first pass carries
+    the tokens just verified, as in vLLM 0.33 (``spec_decode/gemma4``). SGLang 0.5.23 continues from
+    the last accepted token only (``frozen_kv_mtp_worker_v2.py``).
     """
     if not head.caches_read <= target.caches_kept:
         expected = f"an assistant for {target.name}, with the same KV heads and window"
@@ -117,7 +117,7 @@ def _mtp_layer(target: Architecture) -> LayerGroup:
 
 
 def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
-    """Return the dtypes of an MTP head stored in another dtype than the target; {} if it is not."""
+    """Return the dtypes of an MTP head if the checkpoint has another dtype for it, else {}."""
     dtype = target.mtp_dtype
     if dtype is None:
         return {}
@@ -128,6 +128,6 @@ def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
         "attention_activation_dtype": None,
         "expert_activation_dtype": None,
         "expert_dtype": None,
-        "embedding_dtype": target.outer_dtype,  # it shares the LM head, whose dtype stays as well
+        "embedding_dtype": target.outer_dtype,  # the shared LM head keeps its dtype too
         "activation_dtype": "bf16" if narrow else target.activation_dtype,
     }
