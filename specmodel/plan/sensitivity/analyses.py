@@ -42,8 +42,8 @@ _POINT = ("batch_size", "draft_length", "context_length")
 _MOST_NAMED = 15
 """Inputs with the largest elasticities that are named if they have no range [-]."""
 _STEP = 1e-5
-"""Relative step of differences [-]. Rounding causes an error of about 1e-16 / step, and curvature one
-of about step^2: both are equal near the cube root of 1e-16."""
+"""Relative step of differences [-]. Rounding causes an error of about 1e-16 / step, and curvature
+one of about step^2; they are equal near the cube root of 1e-16."""
 
 
 class Sensitivity(Viewed, Struct, frozen=True, kw_only=True, eq=False):
