@@ -3,7 +3,6 @@
 import itertools
 import tracemalloc
 from importlib import import_module
-from math import factorial
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from specmodel import ngram_drafter, predict
 from specmodel.core.algebra import experts
 from specmodel.plan import break_even, compare, explain, sweet_spot, sweet_spots
 from specmodel.plan.curves import measured_unions
-from specmodel.plan.explaining import SPEEDUP_TERMS, VERIFY_TERMS, coalition_sums, shapley_values
+from specmodel.plan.explaining import SPEEDUP_TERMS, VERIFY_TERMS, shapley_values
 
 QWEN = {
     "target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "a800_sxm_80gb",
@@ -185,39 +184,10 @@ def test_alternatives_keep_their_rows_and_share_gpus():
 # Shapley values and waterfalls
 
 
-def brute_shapley(values):
-    """Average the marginal contribution over all orders, one by one."""
-    n = len(values).bit_length() - 1
-    found = np.zeros((n, *values.shape[1:]))
-    for order in itertools.permutations(range(n)):
-        coalition = 0
-        for player in order:
-            joined = coalition | 1 << player
-            found[player] += values[joined] - values[coalition]
-            coalition = joined
-    return found / factorial(n)
-
-
-@pytest.mark.parametrize("players", [1, 2, 3, 5])
-def test_shapley_values_are_the_mean_over_all_orders(players):
-    values = np.random.default_rng(players).normal(size=(2**players, 3))
-    found = shapley_values(values)
-    np.testing.assert_allclose(found, brute_shapley(values), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(found.sum(axis=0), values[-1] - values[0], rtol=0, atol=1e-12)
-
-
 def test_the_glove_game():
     """One left glove, two right: a pair is worth 1; the left hand gets 2/3."""
     worth = [float(c & 1 and bool(c & 6)) for c in range(8)]
     np.testing.assert_allclose(shapley_values(np.array(worth)), [2 / 3, 1 / 6, 1 / 6])
-
-
-@given(st.lists(st.floats(0, 5), min_size=1, max_size=6))
-def test_sums_of_coalitions(terms):
-    sums = coalition_sums(np.array(terms))
-    for coalition in range(2 ** len(terms)):
-        members = [t for i, t in enumerate(terms) if coalition >> i & 1]
-        assert sums[coalition] == pytest.approx(sum(members), abs=1e-12)
 
 
 def test_the_waterfall_is_the_mean_over_orders_of_the_step_itself():

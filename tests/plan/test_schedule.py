@@ -8,11 +8,15 @@ import re
 
 import numpy as np
 import pytest
+import yaml
 from engine_modules import own_module
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from printed import refused
 from rows import each_row, faults
 
+from specmodel import predict, schedule
+from specmodel.core.cost.launch import launched
+from specmodel.core.cost.launch_lines import launch_line
 from specmodel.plan import Schedule, config_format, draft_length_schedule, draft_ranges
 from specmodel.plan.schedule import mean_speedup
 from specmodel.simulate.policies import scheduled_draft_lengths
@@ -55,38 +59,31 @@ def cheapest(table, schedules):
     return fewest, min(loss for changes, loss in costs if changes == fewest)
 
 
+def schedules_up_to(cap, table, tolerance):
+    """All schedules of allowed lengths up to a longest one."""
+    lengths = [[k for k in range(cap + 1) if is_allowed(row, k, cap, tolerance)] for row in table]
+    return [*itertools.product(*lengths)]
+
+
+AMONG_ALL = given(tables(st.sampled_from(COARSE)), st.sampled_from([0, 0.001, 0.01, 0.1, 0.5]))
+
+
 @settings(max_examples=200)
-@given(tables(st.sampled_from(COARSE)), st.sampled_from([0, 0.001, 0.01, 0.1, 0.5]))
+@AMONG_ALL
 def test_no_schedule_of_all_is_cheaper(table, tolerance):
-    longest = len(table[0])
-    schedules = [
-        lengths
-        for lengths in itertools.product(range(longest + 1), repeat=len(table))
-        if all(
-            is_allowed(row, length, longest, tolerance)
-            for row, length in zip(table, lengths, strict=True)
-        )
-    ]
+    schedules = schedules_up_to(len(table[0]), table, tolerance)
     chosen = draft_length_schedule(table, tolerance=tolerance).draft_length.tolist()
     assert tuple(chosen) in schedules
     assert cost(table, chosen) == pytest.approx(cheapest(table, schedules), abs=1e-12)
 
 
 @settings(max_examples=200)
-@given(tables(st.sampled_from(COARSE)), st.sampled_from([0, 0.001, 0.01, 0.1, 0.5]))
+@AMONG_ALL
 def test_longest_first_is_the_best_of_all_caps(table, tolerance):
-    longest = len(table[0])
     least = math.inf
-    for cap in range(longest + 1):
-        schedules = [
-            (cap, *rest)
-            for rest in itertools.product(range(cap + 1), repeat=len(table) - 1)
-            if all(
-                is_allowed(row, length, cap, tolerance)
-                for row, length in zip(table[1:], rest, strict=True)
-            )
-        ]
-        least = min(least, cheapest(table, schedules)[1])
+    for cap in range(len(table[0]) + 1):
+        rest = schedules_up_to(cap, table[1:], tolerance)
+        least = min(least, cheapest(table, [(cap, *lengths) for lengths in rest])[1])
     chosen = draft_length_schedule(table, tolerance=tolerance, longest_first=True)
     assert chosen.max_draft_length == chosen.draft_length[0]
     assert cost(table, chosen.draft_length.tolist())[1] == pytest.approx(least, abs=1e-12)
@@ -174,19 +171,10 @@ def read_vllm(text, largest):
     return lengths
 
 
-def read_yaml(text):
-    """The two keys, as YAML has them: a flow mapping of whole numbers, on one line or several."""
-    longest, table = re.fullmatch(
-        r"max_draft_len: (\d+)\ndraft_len_schedule: \{([^{}]*)\}", text
-    ).groups()
-    assert all(line.startswith("  ") for line in text.splitlines()[2:])
-    pairs = [re.fullmatch(r"(\d+): (\d+)", pair.strip()) for pair in table.split(",")]
-    return int(longest), {int(pair[1]): int(pair[2]) for pair in pairs}
-
-
 def read_tensorrt_llm(text, largest):
     """Transcribed from TensorRT-LLM 1.3 (its PR 10860), whose own code is not run here."""
-    longest, schedule = read_yaml(text)
+    longest, schedule = yaml.safe_load(text).values()
+    assert all(line.startswith("  ") for line in text.splitlines()[2:])
     assert schedule[min(schedule)] == longest == max(schedule.values())
     sizes = sorted(schedule)
     places = [bisect.bisect_left(sizes, size) for size in range(1, largest + 1)]
@@ -278,14 +266,6 @@ def test_sglang_itself_reads_back_the_lengths_and_keeps_them(lengths, accepted, 
     assert [params.get_steps_for_batch(size) for size in sizes] == lengths
 
 
-@given(lengths=LENGTHS)
-def test_yaml_is_what_a_reader_of_yaml_takes_it_for(lengths):
-    yaml = pytest.importorskip("yaml")
-    text = config_format("tensorrt-llm").fragment(schedule_of(lengths))
-    longest, thresholds = read_yaml(text)
-    assert yaml.safe_load(text) == {"max_draft_len": longest, "draft_len_schedule": thresholds}
-
-
 def test_fragments_of_known_schedules():
     schedule = schedule_of([3] * 16 + [2] * 48 + [0] * 36)
     for drafter, method in {
@@ -345,3 +325,23 @@ def test_where_nothing_is_drafted_a_loaded_drafter_may_cost():
     off = draft_length_schedule([[1.01], [0.9], [0.9], [0.9]], idle_speedup=0.93)
     assert off.max_draft_length == 0
     assert (off.speedup == 1).all()
+
+
+SGLANG = "python3 -m sglang.launch_server --model x/y --speculative-algorithm EAGLE3"
+SGLANG += " --speculative-num-steps 3"
+
+
+@each_row("engine", ["vllm", "sglang"])
+def test_what_schedule_writes_predict_takes_back(tmp_path, engine):
+    where = {"target": "qwen3-30b-a3b", "hardware": "h200", "drafter": "eagle3"}
+    plan = schedule(**where, config_format=engine, acceptance=0.6, max_batch_size=200)
+    file = tmp_path / "told.json"
+    file.write_text(plan.fragment)
+    line = f"vllm serve x/y --speculative-config {file}"
+    if engine == "sglang":
+        line = f"{SGLANG} --speculative-adaptive --speculative-adaptive-config {file}"
+    length = launched(*launch_line("line", line)).arguments["draft_length"]
+    sizes = np.arange(1, 201)
+    found = predict(**where, acceptance=0.6, engine=engine, draft_length=length, batch_size=sizes)
+    np.testing.assert_array_equal(found.draft_length, plan.schedule.draft_length[:200])
+    np.testing.assert_allclose(found.speedup, plan.schedule.speedup[:200], rtol=1e-9)
