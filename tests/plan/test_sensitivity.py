@@ -180,20 +180,6 @@ def test_elasticities_obey_euler(case):
         assert (weights * table[output]).sum() == pytest.approx(0.0, abs=1e-8)
 
 
-@each_row("case", ["head", "model", "look-up"])
-def test_efficiency_is_as_good_as_peak(case):
-    table = elasticities(deployed(case), POINT).set_index("input")
-    for fitted, peak in (
-        ("memory_efficiency|activation_efficiency", r"^hardware.memory.peak_bytes_per_s$"),
-        ("compute_efficiency$", "peak_flops_per_s$"),
-    ):
-        for output in OUTPUTS:
-            shares, rates = (
-                table[output][table.index.str.contains(name)].sum() for name in (fitted, peak)
-            )
-            assert shares == pytest.approx(rates, abs=1e-8)
-
-
 @each_row("draft_length", [1, 5])
 @each_row("rate", [0.2, 0.7, 1.0])
 def test_elasticity_to_acceptance(rate, draft_length):

@@ -39,8 +39,6 @@ DEFAULT_COLUMNS = (
 SETTINGS = ("measured_draft_length", "max_draft_length", "task")
 """Parameters with one value for the whole sweep."""
 
-_MAY_NOT_FIT = Manner(may_not_fit=True)
-
 _NAMES = {
     "popularity": "files; for a law, use popularity_exponent",
     "acceptance": "the name of a published acceptance; for a number, use acceptance_rate",
@@ -102,14 +100,14 @@ def found_cases(
     given = {name: values[name][0] for name in once if name in values}
     given |= {n: values[n] for n in (*FORMS, "draft_length", "verify_tokens") if n in values}
     kinds = {name: {type(v) for v in value} for name, value in where.items()}
-    found = list[tuple[dict[str, Any], cases.Case]]()
+    manner, found = Manner(may_not_fit=True), list[tuple[dict[str, Any], cases.Case]]()
     skipped = list[tuple[str, InputError]]()
     for chosen in itertools.product(*where.values()):
         of = dict(zip(where, chosen, strict=True))
         plain = {name: value for name, value in of.items() if "." not in name}
         changes = {name: value for name, value in of.items() if "." in name} or None
         try:
-            case = cases.case_of({**given, **plain, "changes": changes}, _MAY_NOT_FIT)
+            case = cases.case_of({**given, **plain, "changes": changes}, manner)
             case.check_trees()
         except InputError as error:
             if not skip_impossible:
