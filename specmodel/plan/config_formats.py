@@ -31,9 +31,9 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
     name, caveats
         The engine's name, for people, and a sentence for each case in which it deviates from a
         schedule.
-    write, place
+    write, where
         Function that writes a schedule for a kind of drafter, the number of its modules [-] and its
-        path. Function that returns, as text, where to put the schedule and which options it needs.
+        path. Where to put the schedule: a template with the `options` and keys (`needs`) to set.
     drafters, longest_first
         Kinds of drafters whose draft length the engine can change, any if empty. Whether the draft
         at batch size 1 must be the longest.
@@ -51,7 +51,7 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
 
     name: str
     write: Callable[[Schedule, str, int, str | None], str]
-    place: Callable[[Schedule, str, str | None], str]
+    where: str
     caveats: Sequence[str] = ()
     drafters: Sequence[str] = ()
     longest_first: bool = False
@@ -75,6 +75,14 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
         """Return the option that lets all replicas decode this number of requests together."""
         each = max(requests // replicas, 1) if self.is_of_replica else requests
         return f"{self.most_requests} {each}"
+
+    def place(self, schedule: Schedule, drafter: str, path: str | None) -> str:
+        """Return as text where to put a schedule, and which options and keys it needs."""
+        options = _sglang_options(schedule.max_draft_length, drafter, path)
+        needs = ", where DRAFTER is the drafter's path" if _file(drafter, path) == "DRAFTER" else ""
+        if drafter not in _VLLM_METHODS:
+            needs = ', with the "method" and the path of its "model"'
+        return self.where.format(options=options, needs=needs)
 
     def fragment(
         self, schedule: Schedule, drafter: str = "", num_modules: int = 1, path: str | None = ""
@@ -185,13 +193,6 @@ def one_length(
     return "", ""
 
 
-def _vllm_place(_schedule: Schedule, drafter: str, path: str | None) -> str:
-    """Return as text the option for the schedule, and the keys that the user must fill in."""
-    needs = "" if _file(drafter, path) != "DRAFTER" else ", where DRAFTER is the drafter's path"
-    needs = needs if drafter in _VLLM_METHODS else ', with the "method" and the path of its "model"'
-    return f"in --speculative-config, between single quotes{needs}"
-
-
 def _tensorrt_llm(schedule: Schedule, *_: Any) -> str:
     """Return YAML with the last batch size of each length; beyond all sizes, nothing is drafted."""
     if schedule.max_draft_length > schedule.draft_length[0]:
@@ -207,12 +208,6 @@ def _sglang(schedule: Schedule, *_: Any) -> str:
     """Return JSON with the one candidate length that applies from each batch size on."""
     slots = ({str(first): {"candidate_steps": [each]}} for first, _, each in schedule.ranges)
     return _fill("{", [json.dumps(slot)[1:-1] for slot in slots], "}")
-
-
-def _sglang_place(schedule: Schedule, drafter: str, path: str | None) -> str:
-    """Return as text all options of adaptive drafting. SGLang's buffers fit the longest draft."""
-    options = _sglang_options(schedule.max_draft_length, drafter, path)
-    return f"a FILE, with {options} --speculative-adaptive --speculative-adaptive-config FILE"
 
 
 def _sglang_options(length: int, drafter: str, path: str | None) -> str:
@@ -245,14 +240,8 @@ _LLAMA_TYPES, _SERVER = _ROWS["spec_types"], "llama-server"
 _OF_STACKS = {"trtllm": "tensorrt-llm"}
 """Formats whose name differs from that of the stack, by stack."""
 
-_OPTIONS = "with the options of llama-server"
-_UNDER = "under speculative_config, with the decoding type and its model"
+_WRITERS = {"vllm": _vllm, "tensorrt-llm": _tensorrt_llm, "sglang": _sglang, "llama.cpp": _llama}
 CONFIG_FORMATS = {
-    "vllm": ConfigFormat(write=_vllm, place=_vllm_place, **_ROWS["vllm"]),
-    "tensorrt-llm": ConfigFormat(
-        write=_tensorrt_llm, place=lambda *_: _UNDER, **_ROWS["tensorrt-llm"]
-    ),
-    "sglang": ConfigFormat(write=_sglang, place=_sglang_place, **_ROWS["sglang"]),
-    "llama.cpp": ConfigFormat(write=_llama, place=lambda *_: _OPTIONS, **_ROWS["llama"]),
+    name: ConfigFormat(write=write, **_ROWS[name]) for name, write in _WRITERS.items()
 }
 """Formats of the engines that accept a schedule, by the name that a user types."""
