@@ -43,7 +43,7 @@ def grid(name, **changes):
 
 
 def brute_spot(batch, gain):
-    """By looking at every pair of ends."""
+    """Find the sweet spot from every pair of ends."""
     peak = max(range(len(batch)), key=lambda i: (gain[i], -i))
     runs = [
         (i, j)
@@ -113,7 +113,7 @@ def test_what_is_compared_are_the_best_lengths_of_all(name):
     assert table["best_draft_length"].tolist() == p.best_draft_length[0].astype(int).tolist()
     for i, row in enumerate(table.itertuples()):
         length = row.best_draft_length
-        if length == 0:  # with what a loaded drafter takes all the same
+        if length == 0:  # including the time that a loaded drafter needs
             assert row.speedup == pytest.approx(idle.speedup[i], rel=1e-12)
             assert row.tpot == pytest.approx(idle.tpot[i], rel=1e-12)
             assert row.limited_by == "none"
@@ -184,13 +184,13 @@ def test_alternatives_keep_their_rows_and_share_gpus():
 
 
 def test_the_glove_game():
-    """One left glove, two right: a pair is worth 1; the left hand gets 2/3."""
+    """There is one left glove and two right ones, and a pair is worth 1: the left one gets 2/3."""
     worth = [float(c & 1 and bool(c & 6)) for c in range(8)]
     np.testing.assert_allclose(shapley_values(np.array(worth)), [2 / 3, 1 / 6, 1 / 6])
 
 
 def test_the_waterfall_is_the_mean_over_orders_of_the_step_itself():
-    """With nothing but numbers of the prediction: seconds by cause, then all orders of them."""
+    """Only from numbers of the prediction: seconds by cause, and all orders of the causes."""
     p = predict(**QWEN, batch_size=24, draft_length=4, acceptance=0.8)
     growth, terms = p.times.growth_by_cause(), list(explain(p).speedup)
     seconds = [float(growth[cause]) for cause in terms[:-1]]
@@ -247,12 +247,12 @@ def test_anywhere_the_terms_sum(name, batch, length, rate, context):
     assert tuple(e.speedup) == tuple(t for t in SPEEDUP_TERMS if t not in rare)
     causes = {cause: float(worth) for cause, worth in [*e.speedup.items()][:-1]}
     assert p.limited_by == min(causes, key=causes.get)
-    # a longer pass hides more of a host that launches each kernel, where no graph holds any
+    # without CUDA graphs, a longer pass hides more of the host's launches
     assert all(worth <= 1e-12 for cause, worth in causes.items() if cause != "overhead")
 
 
 def test_nothing_is_taken_where_verifying_is_the_faster():
-    """A longer pass hides more of a host that launches each kernel, beyond all graphs."""
+    """Without CUDA graphs, a longer pass hides more of the host's launches."""
     points = {"batch_size": 257, "draft_length": 1, "context_length": 5000}
     p = predict("qwen3-30b-a3b", "h200", drafter="ngram", engine="sglang", acceptance=0.6, **points)
     assert p.target_efficiency == 1
@@ -287,7 +287,7 @@ PUBLISHED = {
 
 
 def _fit(rows):
-    """The correlation with the least squared log error on a model's rows, and the residuals."""
+    """Return the correlation with the least squared log error on rows, and the residuals."""
     columns = ("num_experts", "experts_per_token", "tokens", "measured")
     E, k, s, measured = (rows[name].to_numpy(float) for name in columns)
     grid = np.linspace(0, 1, 20_001)[:, None]
@@ -306,7 +306,7 @@ def test_the_unions_that_ship_are_those_published():
 
 
 def test_correlated_union_meets_the_measured_ones():
-    """One parameter a model; 4.5 % mean and 10 % worst over the models with several rows."""
+    """With one parameter per model: mean error 4.5 %, largest 10 %, if a model has several rows."""
     fits = {model: _fit(part) for model, part in UNIONS.groupby("model")}
     residuals = np.concatenate([residual for _, residual in fits.values() if residual.size > 1])
     assert np.abs(residuals).mean() <= 0.045

@@ -1,4 +1,4 @@
-"""Draft length by batch size: against brute force, and as each engine reads it."""
+"""Draft lengths by batch size, compared with brute force and with what each engine reads."""
 
 import bisect
 import itertools
@@ -22,7 +22,7 @@ from specmodel.plan.schedule import mean_speedup
 from specmodel.simulate.policies import scheduled_draft_lengths
 
 COARSE = [0.8, 0.95, 0.99, 0.995, 1.0, 1.004, 1.01, 1.05, 1.2]
-"""Few values, so that ties are common."""
+"""Speedups: few values, which makes ties common."""
 
 
 @st.composite
@@ -44,7 +44,7 @@ def is_allowed(row, length, cap, tolerance):
 
 
 def cost(table, lengths):
-    """Changes of length, and what is lost, equally likely on a logarithmic scale."""
+    """Return changes of length, and the loss with sizes equally likely on a logarithmic scale."""
     loss = 0.0
     for size, (row, length) in enumerate(zip(table, lengths, strict=True), start=1):
         best = max(1.0, *row)
@@ -53,14 +53,14 @@ def cost(table, lengths):
 
 
 def cheapest(table, schedules):
-    """The least cost: sums that differ by rounding only are one."""
+    """Return the least cost; sums that differ only by rounding count as equal."""
     costs = [cost(table, lengths) for lengths in schedules]
     fewest = min(changes for changes, _ in costs)
     return fewest, min(loss for changes, loss in costs if changes == fewest)
 
 
 def schedules_up_to(cap, table, tolerance):
-    """All schedules of allowed lengths up to a longest one."""
+    """Return all schedules of allowed lengths up to a longest one."""
     lengths = [[k for k in range(cap + 1) if is_allowed(row, k, cap, tolerance)] for row in table]
     return [*itertools.product(*lengths)]
 
@@ -91,7 +91,7 @@ def test_longest_first_is_the_best_of_all_caps(table, tolerance):
 
 @given(tables(st.floats(0.3, 3), most_sizes=30, most_lengths=6), st.booleans())
 def test_no_constant_length_is_better(table, longest_first):
-    """By more than 1 % on average, and at any batch size."""
+    """No length is better by more than 1 %, neither on average nor at any batch size."""
     schedule = draft_length_schedule(table, longest_first=longest_first)
     mean = mean_speedup(schedule.speedup)
     for constant in [np.ones(len(table)), *np.transpose(table)]:
@@ -172,7 +172,7 @@ def read_vllm(text, largest):
 
 
 def read_tensorrt_llm(text, largest):
-    """Transcribed from TensorRT-LLM 1.3 (its PR 10860), whose own code is not run here."""
+    """Read a schedule as TensorRT-LLM 1.3 does (its PR 10860), by a transcription of its code."""
     longest, schedule = yaml.safe_load(text).values()
     assert all(line.startswith("  ") for line in text.splitlines()[2:])
     assert schedule[min(schedule)] == longest == max(schedule.values())
@@ -194,7 +194,7 @@ READERS = {"vllm": read_vllm, "tensorrt-llm": read_tensorrt_llm, "sglang": read_
 LENGTHS = st.lists(st.integers(0, 12), min_size=1, max_size=60).map(
     lambda lengths: [max(1, *lengths), *lengths]
 )
-"""The longest first, as one of the engines wants it."""
+"""The longest is first, as TensorRT-LLM requires."""
 
 
 @pytest.mark.parametrize("engine", READERS)
@@ -206,7 +206,7 @@ def test_engines_read_back_the_lengths(engine, lengths):
 
 
 def own_parser(engine):
-    """The names of the module of an engine that reads a schedule, without the engine."""
+    """Return the names of an engine's module that reads schedules, without loading the engine."""
     file = {
         "vllm": "vllm/v1/spec_decode/dynamic/utils.py",
         "sglang": "sglang/srt/speculative/adaptive_spec_params.py",
@@ -291,7 +291,7 @@ def test_fragments_of_known_schedules():
     ("longest", "modules", "written"), [(2, 3, 2), (3, 3, 3), (4, 3, 6), (8, 3, 9), (5, 1, 5)]
 )
 def test_vllm_wants_a_multiple_of_several_modules(longest, modules, written):
-    """`SpeculativeConfig` refuses any other length beyond n_predict; ranges may stay below it."""
+    """`SpeculativeConfig` refuses other lengths above n_predict; ranges may have shorter ones."""
     config = json.loads(config_format("vllm").fragment(schedule_of([longest, 1]), "mtp", modules))
     assert config["num_speculative_tokens"] == written
     ranges = config["num_speculative_tokens_per_batch_size"]
@@ -299,7 +299,7 @@ def test_vllm_wants_a_multiple_of_several_modules(longest, modules, written):
 
 
 def test_vllms_names_of_drafters_of_a_block():
-    """P-EAGLE and PARD are methods of others with `parallel_drafting` (config/speculative.py)."""
+    """P-EAGLE and PARD are other methods with `parallel_drafting` (config/speculative.py)."""
     methods = {"dflash": "dflash", "dspark": "dspark", "suffix": "suffix", "ngram-gpu": "ngram_gpu"}
     methods |= {"p-eagle": "eagle3", "pard": "draft_model"}
     for name, method in methods.items():
@@ -314,7 +314,7 @@ def test_tensorrt_llm_refuses_a_schedule_that_it_would_cut():
 
 
 def test_where_nothing_is_drafted_a_loaded_drafter_may_cost():
-    """By hand: 4 % lost at the larger sizes; with nothing gained on average, none is loaded."""
+    """By hand: a loss of 4 % at larger sizes; without a gain on average, no drafter is loaded."""
     schedule = draft_length_schedule([[1.30], [1.20], [0.95], [0.90]], idle_speedup=0.96)
     assert schedule.draft_length.tolist() == [1, 1, 0, 0]
     np.testing.assert_allclose(schedule.speedup, [1.30, 1.20, 0.96, 0.96])

@@ -51,10 +51,10 @@ class OperatingPoint(Struct, frozen=True, kw_only=True, eq=False):
     context_length: int = DEFAULT_CONTEXT_LENGTH
 
     def __post_init__(self) -> None:
-        most = {"draft_length": speculation.MAX_DRAFT_LENGTH}
-        for name, least in (("batch_size", 1), ("draft_length", 1), ("context_length", 0)):
-            maximum = most.get(name, MOST)
-            value = check(name, getattr(self, name), minimum=least, maximum=maximum, whole=True)
+        bounds = {"batch_size": (1, MOST), "context_length": (0, MOST)}
+        bounds["draft_length"] = (1, speculation.MAX_DRAFT_LENGTH)
+        for name, (least, most) in bounds.items():
+            value = check(name, getattr(self, name), minimum=least, maximum=most, whole=True)
             if value.ndim:
                 raise InputError(name, value.tolist(), "a single number, not a list")
 
