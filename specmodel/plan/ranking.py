@@ -27,12 +27,10 @@ class Ranking:
     def __init__(self, best: list[Row], deployments: Mapping[str, Deployment]) -> None:
         self.best, self.deployments = best, deployments
         self.kept = [row for row in best if row["fits"]] or [*best]
-        names = dict.fromkeys(row["alternative"] for row in best)
-        self.numbers: dict[str, int] = {name: i for i, name in enumerate(names, 1)}
+        self.numbers = {name: i for i, name in enumerate(deployments, 1)}
         self.by_size: dict[int, list[Row]] = {}
-        for row in sorted(self.kept, key=lambda r: -r["throughput_per_gpu"]):
+        for row in sorted(self.kept, key=lambda r: (r["batch_size"], -r["throughput_per_gpu"])):
             self.by_size.setdefault(row["batch_size"], []).append(row)
-        self.by_size = dict(sorted(self.by_size.items()))
 
     def fastest(self, rows: Sequence[Row], by: str = "throughput_per_gpu") -> list[str]:
         """Return the name of the best row by column `by`, and the names within its error."""

@@ -351,7 +351,7 @@ def varying_outputs(swings: pd.DataFrame) -> list[str]:
 def _inputs_of(deployment: Deployment, point: OperatingPoint, ranges: Ranges) -> list[Input]:
     """Return the inputs that have ranges; refuse an empty mapping."""
     if not ranges:
-        raise InputError("ranges", {}, "at least one range, such as those of uncertain_ranges")
+        raise InputError("ranges", {}, "at least one range; uncertain_ranges returns some")
     known = list_inputs(deployment, point)
     return [find_input(known, name, "ranges") for name in ranges]
 

@@ -1,4 +1,4 @@
-"""Find the ranges of inputs: given ones, those of published models, and errors of the fits."""
+"""Find the ranges of inputs: given, published, and from the errors of fits."""
 
 import math
 from collections.abc import Mapping
@@ -75,8 +75,8 @@ def uncertain_ranges(
     over the range of published models.
 
     As in the intervals of a prediction, errors of kernels are lognormal, and overheads of an engine
-    are normal and not negative. The ends are those of the central 80 %. Parameters of kernels have
-    a range only if you give one, because the errors include their uncertainty: they were measured
+    are normal and not negative. The ends bound the central 80 %. Parameters of kernels have a range
+    only if you give one, because the errors include their uncertainty: they were measured
     on shapes left out of the fit. Overheads vary independently, with the marginal variances of the
     fit. In the fit they correlate, mostly with effects that cancel, and the outcome varies somewhat
     less.
