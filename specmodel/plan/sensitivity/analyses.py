@@ -80,21 +80,20 @@ class Sensitivity(Viewed, Struct, frozen=True, kw_only=True, eq=False):
         import pandas as pd
 
         elasticities, swings = (t.drop(columns="value") for t in (self.elasticities, self.swings))
-        swings = swings.melt(["input", "unit", "source"])
-        of_output = f"(?:({'|'.join(self.outcome)})_)?(.+)"
-        swings[["output", "variable"]] = swings["variable"].str.extract(of_output).fillna("")
-        is_end = swings["output"] == ""
-        swings["unit"], swings["source"] = (swings[n].where(is_end) for n in ("unit", "source"))
-        tables = {
-            "elasticity": elasticities.melt(["input"], [*self.outcome], "output"),
-            "tornado": swings,
-            "sobol": self.indices.melt(["input", "output"]),
-        }
+        tables = [
+            ("elasticity", elasticities.melt("input", [*self.outcome], "output")),
+            ("tornado", swings.melt(["input", "unit", "source"], ["low", "high"], "quantity")),
+        ]
+        for output in self.outcome:
+            ends = {f"{output}_{end}": end for end in ("at_low", "at_high", "nominal")}
+            table = swings.rename(columns=ends).melt("input", [*ends.values()], "quantity")
+            tables.append(("tornado", table.assign(output=output)))
+        tables.append(("sobol", self.indices.melt(["input", "output"], var_name="quantity")))
         point = {name: getattr(self.point, name) for name in _POINT}
-        whole = pd.concat([table.assign(analysis=n, **point) for n, table in tables.items()])
-        whole["quantity"] = whole["variable"].fillna("elasticity")
+        whole = pd.concat([table.assign(analysis=name, **point) for name, table in tables])
         columns = ["analysis", *_POINT, "input", "output", "quantity", "value", "unit", "source"]
-        return whole.fillna({"unit": "-"})[columns].reset_index(drop=True)
+        defaults = {"output": "", "quantity": "elasticity", "unit": "-"}
+        return whole.fillna(defaults)[columns].reset_index(drop=True)
 
 
 def sensitivity_facts(found: Sensitivity) -> dict[str, Fact]:
