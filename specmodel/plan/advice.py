@@ -1,4 +1,4 @@
-"""Advise from a prediction or a schedule: on or off, where, start options, a better layout."""
+"""Advise from a prediction or a schedule: on or off, at which points, and a better layout."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from specmodel.core.algebra.speculation import expected_tokens_per_step
 from specmodel.core.base.facts import Fact, known
 from specmodel.core.base.ranges import spans
 from specmodel.core.cost.deploying import GPU_DEGREES
-from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.layouts import layouts_of
-from specmodel.core.drafters.published import is_in_checkpoint
-from specmodel.core.prediction.accepted import kind_of
 from specmodel.core.prediction.best import ALIKE
 from specmodel.core.prediction.cautions import is_modelled
 from specmodel.core.prediction.gains import Gain
@@ -25,7 +22,6 @@ from specmodel.core.prediction.ground import SURELY, Place, place_of
 from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.predicting import predicted
 from specmodel.core.prediction.table import Row
-from specmodel.plan.config_formats import config_format, format_of_engine, num_modules, one_length
 from specmodel.plan.schedule import mean_speedup
 
 if TYPE_CHECKING:
@@ -175,49 +171,6 @@ def tokens_needed(row: Row) -> float | None:
     """Return the tokens per step from which the draft of a row pays; None if no number pays."""
     rate = row["break_even_acceptance_rate"]
     return None if rate is None else float(expected_tokens_per_step(rate, row["draft_length"]))
-
-
-def start_options(prediction: Prediction, length: int, most: int | None = None) -> tuple[str, str]:
-    """Return an engine's start options for a draft length, and the program to pass them to.
-
-    `most` is the number of requests to run; if None, the engine's default applies. DRAFTER in the
-    options replaces an unknown path. Both texts are empty for trees, as engines' options describe
-    chains, and for engines without such options.
-    """
-    d = prediction.deployment
-    if not length or d.tree_width > 1:
-        return "", ""
-    path: str | None = prediction.case.where.head if prediction.case else ""
-    if not path:  # a made-up drafter is a module that the checkpoint lacks
-        path = "DRAFTER" if d.drafter.is_made_up else default_path(d)
-    options, program = one_length(d.engine.stack or "", kind_of(d), length, num_modules(d), path)
-    if not program:
-        return "", ""
-    return f"{options}{graph_option(d)}{requests_option(prediction, most)}", program
-
-
-def default_path(deployment: Deployment) -> str | None:
-    """Return the path of a drafter without a given one: None if the target's checkpoint has it."""
-    return None if is_in_checkpoint(deployment.target, kind_of(deployment)) else ""
-
-
-def graph_option(deployment: Deployment) -> str:
-    """Return the engine's option for the size of CUDA graphs; "" if the size is its default."""
-    limit = deployment.graph_limit
-    return f" {limit.typed}" if limit and not limit.default_of else ""
-
-
-def requests_option(prediction: Prediction, most: int | None = None) -> str:
-    """Return the engine's option for the number of requests: `most`, or all predicted ones.
-
-    If `most` is None, the option is only needed where the engine's default is smaller. With any
-    drafter, SGLang runs 48 requests without `--max-running-requests`, llama.cpp 4 without `-np`.
-    """
-    config = config_format(format_of_engine(prediction.deployment.engine))
-    asked = int(prediction.batch_size.max())
-    requests = most or (asked if 0 < config.drafting_requests < asked else 0)
-    replicas = prediction.deployment.layout.replicas
-    return f" {config.requests_option(requests, replicas)}" if requests else ""
 
 
 def better_layout(prediction: Prediction, rows: Sequence[Row]) -> dict[str, Fact]:

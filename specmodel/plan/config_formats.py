@@ -1,4 +1,4 @@
-"""Write schedules of draft lengths in the format of each engine's configuration."""
+"""Write schedules and single draft lengths as each engine's options and configuration."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from specmodel.core.base.files import toml_tables
 from specmodel.core.cost.deploying import DEFAULT_ENGINE
 from specmodel.core.cost.deployment import Deployment
 from specmodel.core.drafters.names import is_lookup
+from specmodel.core.drafters.published import is_in_checkpoint
 from specmodel.core.machines.engine import EngineProfile, load_engine
 from specmodel.core.prediction.accepted import kind_of
 from specmodel.core.prediction.case import Case
+from specmodel.core.prediction.outcome import Prediction
 
 if TYPE_CHECKING:
     from specmodel.plan.schedule import Schedule
@@ -126,6 +128,49 @@ def format_of_engine(engine: EngineProfile | str | Path | None) -> str:
 def num_modules(deployment: Deployment) -> int:
     """Return how many modules the drafter has, each with its own weights [-]."""
     return max(len(deployment.drafter.parts), 1)
+
+
+def default_path(deployment: Deployment) -> str | None:
+    """Return the path of a drafter without a given one: None if the target's checkpoint has it."""
+    return None if is_in_checkpoint(deployment.target, kind_of(deployment)) else ""
+
+
+def graph_option(deployment: Deployment) -> str:
+    """Return the engine's option for the size of CUDA graphs; "" if the size is its default."""
+    limit = deployment.graph_limit
+    return f" {limit.typed}" if limit and not limit.default_of else ""
+
+
+def start_options(prediction: Prediction, length: int, most: int | None = None) -> tuple[str, str]:
+    """Return an engine's start options for a draft length, and the program to pass them to.
+
+    `most` is the number of requests to run; if None, the engine's default applies. DRAFTER in the
+    options replaces an unknown path. Both texts are empty for trees, as engines' options describe
+    chains, and for engines without such options.
+    """
+    d = prediction.deployment
+    if not length or d.tree_width > 1:
+        return "", ""
+    path: str | None = prediction.case.where.head if prediction.case else ""
+    if not path:  # a made-up drafter is a module that the checkpoint lacks
+        path = "DRAFTER" if d.drafter.is_made_up else default_path(d)
+    options, program = one_length(d.engine.stack or "", kind_of(d), length, num_modules(d), path)
+    if not program:
+        return "", ""
+    return f"{options}{graph_option(d)}{requests_option(prediction, most)}", program
+
+
+def requests_option(prediction: Prediction, most: int | None = None) -> str:
+    """Return the engine's option for the number of requests: `most`, or all predicted ones.
+
+    If `most` is None, the option is only needed where the engine's default is smaller. With any
+    drafter, SGLang runs 48 requests without `--max-running-requests`, llama.cpp 4 without `-np`.
+    """
+    config = config_format(format_of_engine(prediction.deployment.engine))
+    asked = int(prediction.batch_size.max())
+    requests = most or (asked if 0 < config.drafting_requests < asked else 0)
+    replicas = prediction.deployment.layout.replicas
+    return f" {config.requests_option(requests, replicas)}" if requests else ""
 
 
 def accepted_lengths(deployment: Deployment, longest: int) -> list[int]:

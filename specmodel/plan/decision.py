@@ -19,8 +19,15 @@ from specmodel.core.prediction.best import alike_places
 from specmodel.core.prediction.case import Case
 from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.predicting import at_best_lengths, at_given_lengths
-from specmodel.plan.advice import LOSS, graph_option, requests_option, start_options
-from specmodel.plan.config_formats import accepted_lengths, config_format, format_of_engine
+from specmodel.plan.advice import LOSS
+from specmodel.plan.config_formats import (
+    accepted_lengths,
+    config_format,
+    format_of_engine,
+    graph_option,
+    requests_option,
+    start_options,
+)
 from specmodel.plan.plans import Plan, plan_schedule
 from specmodel.plan.schedule import IntArray
 

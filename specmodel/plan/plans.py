@@ -24,8 +24,7 @@ from specmodel.core.prediction.gains import Gain, gains_at
 from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.predicting import plain_points, predict_deployed
 from specmodel.core.prediction.table import Row
-from specmodel.plan.advice import default_path, graph_option
-from specmodel.plan.config_formats import ConfigFormat, num_modules
+from specmodel.plan.config_formats import ConfigFormat, default_path, graph_option, num_modules
 from specmodel.plan.schedule import DEFAULT_TOLERANCE, Schedule, draft_length_schedule
 
 _IN_MEMORY, _MORE_FIT = "the largest that fits in memory", "though more fit in memory"

@@ -11,8 +11,7 @@ from specmodel.core.base.errors import refuse_given
 from specmodel.core.prediction.outcome import Prediction, Turned
 from specmodel.core.prediction.predicting import predicted
 from specmodel.core.prediction.table import Column, Row
-from specmodel.plan.advice import start_options
-from specmodel.plan.config_formats import accepted_lengths
+from specmodel.plan.config_formats import accepted_lengths, start_options
 from specmodel.plan.decision import Decision, decide
 from specmodel.show import forms, operator, report
 from specmodel.show.columns import of_table, units
