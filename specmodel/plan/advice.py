@@ -1,9 +1,10 @@
-"""Advise from a prediction or a schedule: on or off, where, start options, a better layout."""
+"""Advise from a prediction or a schedule: on or off, at which points, and a better layout."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -13,10 +14,7 @@ from specmodel.core.algebra.speculation import expected_tokens_per_step
 from specmodel.core.base.facts import Fact, known
 from specmodel.core.base.ranges import spans
 from specmodel.core.cost.deploying import GPU_DEGREES
-from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.layouts import layouts_of
-from specmodel.core.drafters.by_name import drafter_kind
-from specmodel.core.drafters.published import is_in_checkpoint
 from specmodel.core.prediction.best import ALIKE
 from specmodel.core.prediction.cautions import is_modelled
 from specmodel.core.prediction.gains import Gain
@@ -24,30 +22,29 @@ from specmodel.core.prediction.ground import SURELY, Place, place_of
 from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.predicting import predicted
 from specmodel.core.prediction.table import Row
-from specmodel.plan.config_formats import config_format, format_of_engine, one_length, takes_length
 from specmodel.plan.schedule import mean_speedup
 
 if TYPE_CHECKING:
     from specmodel.plan.plans import Plan
 
 LOSS = 0.995
-"""Speedup below which a batch size loses, as two digits tell it [-]."""
+"""Speedup below which a batch size loses: it prints as less than 1.00 [-]."""
 _ANY_WOULD_DO = 1.01
-"""Tokens a step below which any acceptance would do, so that none is asked for [token]."""
+"""Tokens per step that any acceptance reaches: a draft that needs fewer always pays [token]."""
 
 
 class Verdict(Struct, frozen=True, kw_only=True, dict=True):
-    """Where speculation surely pays, may pay and loses, and the advice that follows.
+    """The points where speculation surely pays, may pay and loses, and the resulting advice.
 
     Parameters
     ----------
     rows
-        The rows of a prediction that are judged: those that fit in memory, or all if none does.
+        The judged rows of a prediction: those that fit in memory, or all if none fits.
     is_typed
-        Whether the acceptance is the user's own, and known exactly.
+        Whether the user gave the acceptance, which then counts as exact.
     place, is_published
-        Where the deployment stands among published runs, and whether acceptance is published, not
-        that of the run.
+        Position of the deployment among the published runs. Whether the acceptance is a published
+        one, not measured on this deployment.
     """
 
     rows: list[Row]
@@ -57,7 +54,7 @@ class Verdict(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def pairs(self) -> list[tuple[Row, Gain | None]]:
-        """Each row with interval and chance of its gain; None without intervals."""
+        """Each row, with the interval and the chance of its gain; None without intervals."""
         return [(row, gain_of(row)) for row in self.rows]
 
     def where(self, *kinds: str) -> list[Row]:
@@ -71,35 +68,42 @@ class Verdict(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def best(self) -> Row:
-        """The row that gains most: of sure gains, where there are any."""
+        """The row with the largest gain: among the sure gains, if there are any."""
         sure = [row for row, gain in self.pairs if is_sure(gain, row)]
-        return max(sure or self.rows, key=lambda row: float(row["speedup"]))
+        return max(sure or self.rows, key=_speedup)
 
     @property
     def worst(self) -> Row:
-        """The row that gains least."""
-        return min(self.rows, key=lambda row: float(row["speedup"]))
+        """The row with the smallest gain."""
+        return min(self.rows, key=_speedup)
 
     @property
     def lost(self) -> list[Row]:
-        """The rows that surely or likely lose, or are predicted to: also by a loaded drafter."""
+        """The rows with a likely or predicted loss, also where a loaded drafter drafts nothing."""
         return [row for row, gain in self.pairs if gain and _is_lost(gain, row)]
 
     @cached_property
+    def gain(self) -> Gain | None:
+        """Interval and chance of the best row's gain; None without intervals."""
+        return gain_of(self.best)
+
+    @cached_property
     def word(self) -> str | None:
-        """How sure the most is, None without an interval."""
-        gain = gain_of(self.best)
-        return self.place.word(gain.chance, is_published=self.is_published) if gain else None
+        """The word for how sure the largest gain is; None without an interval."""
+        if self.gain is None:
+            return None
+        return self.place.word(self.gain.chance, is_published=self.is_published)
 
     @property
     def share_held(self) -> float | None:
-        """Share of published cases told the same that came true, if any were [-]."""
-        gain = gain_of(self.best)
-        return self.place.share_held(gain.chance, is_published=self.is_published) if gain else None
+        """Share of published cases with the same word that came true, None without any [-]."""
+        if self.gain is None:
+            return None
+        return self.place.share_held(self.gain.chance, is_published=self.is_published)
 
     @property
     def needed(self) -> float | None:
-        """Tokens a step from which the draft of the best row pays, None where any would do."""
+        """Tokens per step from which the best row's draft pays; None if any acceptance suffices."""
         tokens = tokens_needed(self.best)
         return tokens if tokens and tokens >= _ANY_WOULD_DO else None
 
@@ -107,41 +111,46 @@ class Verdict(Struct, frozen=True, kw_only=True, dict=True):
     def advice(self) -> str:
         """One of "on", "on where it pays", "may", "off", "off below", "close", "depends".
 
-        "may" is a gain that no published runs bear out; "off below" and "depends" are about the
-        tokens a step that are `needed`.
+        "may" is a gain that published runs do not confirm. "off below" and "depends" refer to the
+        tokens per step that are `needed`.
         """
-        gain = gain_of(self.best)
-        if not self.has_drafts or (not (gain and gain.is_open) and not is_sure(gain, self.best)):
+        gain = self.gain
+        if not self.has_drafts:
             return "off"
-        if self.word == "may" and not (gain and gain.is_open):
+        if gain and gain.is_open:
+            if self.needed is None:
+                return "off" if gain.is_lost else "close"
+            return "off below" if gain.is_lost else "depends"
+        if not is_sure(gain, self.best):
+            return "off"
+        if self.word == "may":
             return "may"
-        if not (gain and gain.is_open):
-            is_everywhere = len(self.where("pays")) == len(self.rows)
-            return "on where it pays" if self.lost and not is_everywhere else "on"
-        if self.needed is None:
-            return "off" if gain.is_lost else "close"
-        return "off below" if gain.is_lost else "depends"
+        is_everywhere = len(self.where("pays")) == len(self.rows)
+        return "on where it pays" if self.lost and not is_everywhere else "on"
 
     @cached_property
     def risk(self) -> Row | None:
-        """The row whose likely gain is least sure; None where all gains are sure."""
-        likely = {
-            i: gain.chance
-            for i, (row, gain) in enumerate(self.pairs)
+        """The row with the least sure of the likely gains; None if all gains are sure."""
+        likely = [
+            (row, gain.chance)
+            for row, gain in self.pairs
             if gain and row["draft_length"] and 0.5 <= gain.chance < SURELY
-        }
-        return self.rows[min(likely, key=likely.__getitem__)] if likely else None
+        ]
+        return min(likely, key=itemgetter(1))[0] if likely else None
+
+
+_speedup = itemgetter("speedup")
 
 
 def gain_of(row: Row) -> Gain | None:
-    """Return the `Gain` of a row, its interval and chance; None in rows without intervals."""
+    """Return interval and chance of the gain in a row; None if the row has no interval."""
     if row.get("speedup_low") is None:
         return None
     return Gain(**{end: row[f"speedup_{end}"] for end in ("low", "high", "chance")})
 
 
 def is_sure(gain: Gain | None, row: Row) -> bool:
-    """Return whether a row is a gain: its lower end is above 1, or without one its speedup."""
+    """Return whether the interval of a row is above 1; without an interval, its speedup."""
     return gain.low > 1 if gain else round(row["speedup"], 2) > 1
 
 
@@ -154,81 +163,32 @@ def _kind(row: Row, gain: Gain | None) -> str:
 
 
 def _is_lost(gain: Gain, row: Row) -> bool:
-    """Return whether a loss is at least likely, or predicted."""
+    """Return whether a loss is likely or predicted."""
     return gain.is_lost or row["speedup"] < LOSS
 
 
 def tokens_needed(row: Row) -> float | None:
-    """Return the tokens per step from which the draft of a row pays, None where none would do."""
+    """Return the tokens per step from which the draft of a row pays; None if no number pays."""
     rate = row["break_even_acceptance_rate"]
     return None if rate is None else float(expected_tokens_per_step(rate, row["draft_length"]))
-
-
-def taken_length(deployment: Deployment, longest: int) -> int:
-    """Return the largest draft length up to this one that the engine takes [token]."""
-    modules = max(len(deployment.drafter.parts), 1)
-    stack = deployment.engine.stack or ""
-    taken = (n for n in range(longest, 0, -1) if takes_length(stack, n, modules))
-    return next(taken, 0)
-
-
-def start_options(prediction: Prediction, length: int, most: int | None = None) -> tuple[str, str]:
-    """Return an engine's start options for a draft length, and the program that takes them.
-
-    DRAFTER stands for a path that was not given; `most` requests run, as many as the engine lets if
-    None. Both are empty for trees, as options are of chains, and for engines that take none.
-    """
-    d = prediction.deployment
-    if not length or d.tree_width > 1:
-        return "", ""
-    modules, kind = max(len(d.drafter.parts), 1), drafter_kind(d.drafter, d.target)
-    path: str | None = prediction.case.where.head if prediction.case else ""
-    if not path:
-        path = None if is_in_checkpoint(d.target, kind) else ""
-        path = "DRAFTER" if d.drafter.is_made_up else path  # of a module that no checkpoint has
-    options, program = one_length(d.engine.stack or "", kind, length, modules, path)
-    if not program:
-        return "", ""
-    return f"{options}{graph_option(d)}{requests_option(prediction, most)}", program
-
-
-def graph_option(deployment: Deployment) -> str:
-    """Return the engine's option for the CUDA graphs of a deployment, if their size was given."""
-    limit = deployment.graph_limit
-    return f" {limit.typed}" if limit and not limit.default_of else ""
-
-
-def requests_option(prediction: Prediction, most: int | None = None) -> str:
-    """Return the engine's option for `most` requests, or for all asked if it would let fewer run.
-
-    SGLang runs 48 requests with any drafter where `--max-running-requests` is not given, llama.cpp
-    4 where `-np` is not.
-    """
-    config = config_format(format_of_engine(prediction.deployment.engine))
-    asked = int(prediction.batch_size.max())
-    requests = most or (asked if 0 < config.drafting_requests < asked else 0)
-    replicas = prediction.deployment.layout.replicas
-    return f" {config.requests_option(requests, replicas)}" if requests else ""
 
 
 def better_layout(prediction: Prediction, rows: Sequence[Row]) -> dict[str, Fact]:
     """Return a layout with more tokens/s at the largest batch size of `rows` that fits, or {}.
 
-    Its degrees stand in the letters of engines, such as ``TP2 DP4 EP8``. Both are at best draft
-    lengths, as `compare` has them. Only one is tried, as all would take too long: of the layouts
-    with experts spread over all GPUs, the middle one, if that batch fits in its memory. Of several
-    contexts, or where a layout was given, none is.
+    The layout is written as engines abbreviate degrees, such as ``TP2 DP4 EP8``. Draft lengths are
+    the best ones, as in `compare`. To save time, the function tries one layout: among those that
+    spread the experts over all GPUs, the middle one, if the batch fits in its memory. It tries none
+    for several contexts, or if you gave a layout.
     """
     case, fitting = prediction.case, [row for row in rows if row["fits"]]
     if case is None or not fitting or len({row["context_length"] for row in rows}) > 1:
         return {}
     spread = [d for d in layouts_of(case.deployment) if d["expert_parallel"] > 1]
-    if not spread or {*GPU_DEGREES} & case.where.named.keys():
+    sizes = {row["batch_size"] for row in fitting} & {*prediction.batch_size.flat}
+    if not spread or not sizes or {*GPU_DEGREES} & case.where.named.keys():
         return {}
-    sizes = {int(row["batch_size"]) for row in fitting} & {*prediction.batch_size.flat}
-    degrees, size = spread[len(spread) // 2], int(max(sizes, default=0))
-    if not size:
-        return {}
+    degrees, size = spread[len(spread) // 2], max(sizes)
     laid = case.laid_out(degrees).at(batch_size=[size])
     memory = replace(prediction.evaluation.memory, deployment=laid.deployment)
     if memory.max_batch_size.max() < size:
@@ -245,7 +205,7 @@ def better_layout(prediction: Prediction, rows: Sequence[Row]) -> dict[str, Fact
 
 
 def plan_facts(plan: Plan) -> dict[str, Fact]:
-    """Return what a schedule comes to, by name: where it pays, its most and least, its losses."""
+    """Return the facts of a schedule, by name: where it pays, its best and worst, its losses."""
     schedule, is_full = plan.schedule, plan.largest == plan.schedule.batch_size.size
     is_loaded = plan.prediction.evaluation.prefill
     facts = {
@@ -265,16 +225,16 @@ def plan_facts(plan: Plan) -> dict[str, Fact]:
 
 
 def _gains(plan: Plan) -> dict[str, Fact]:
-    """Return the advice of a schedule that drafts, the most and least, and where it pays."""
-    speedup, gains, drafts = plan.schedule.speedup.tolist(), plan.gains, plan.schedule.draft_length
-    most, least = speedup.index(max(speedup)), speedup.index(min(speedup))
+    """Return the advice of a schedule that drafts, its best and worst, and where it pays."""
+    speedup, gains, drafts = plan.schedule.speedup, plan.gains, plan.schedule.draft_length
+    most, least = int(speedup.argmax()), int(speedup.argmin())
     has_ends = all(gain or not length for gain, length in zip(gains, drafts, strict=True))
     sure = [gain.low > 1 if gain else s > 1 for gain, s in zip(gains, speedup, strict=True)]
     may = [bool(has_ends and gain and gain.is_open) for gain in gains]
     is_known = is_modelled(plan.deployment, plan.prediction.evaluation.points["context_length"])
+    is_known &= place_of(plan.deployment, max(plan.context_length)).may_be_sure
     top, advice = gains[most], "on" if all(sure) else "on where it pays"
-    place = place_of(plan.deployment, max(plan.context_length))
-    is_known &= place.may_be_sure
+    ends = (top.low, top.high) if top else ()
     advice = "close" if top and top.is_open else advice if is_known else "may"
 
     def where(holds: Iterable[bool]) -> Fact:
@@ -282,9 +242,9 @@ def _gains(plan: Plan) -> dict[str, Fact]:
 
     return {
         "advice": Fact(advice),
-        "most": Fact(speedup[most], "-", top and top.low, top and top.high),
+        "most": Fact(float(speedup[most]), "-", *ends),
         "most_at": Fact(most + 1, "request"),
-        "least": Fact(speedup[least]),
+        "least": Fact(float(speedup[least])),
         "least_at": Fact(least + 1, "request"),
         "chance": Fact(top.chance if top and top.is_open else None),
         "pays_at" if has_ends else "gains_at": where(sure),
@@ -293,10 +253,10 @@ def _gains(plan: Plan) -> dict[str, Fact]:
 
 
 def _losses(plan: Plan) -> dict[str, Fact]:
-    """Return what one length, the engine's own rule and one schedule for all contexts lose."""
+    """Return the losses by a single length, by the engine's rule and by sharing all contexts."""
     schedule, has_one = plan.schedule, len(plan.schedule.ranges) == 1
     context, size = divmod(int(plan.speedup.argmin()), schedule.batch_size.size)
-    # where a command is printed, it ends the batch
+    # a start command ends the batch at the last size
     above = None if plan.config.start else int(schedule.draft_length[-1]) * plan.config.keeps_last
     slowest = {
         "slowest": Fact(float(plan.speedup.min())),
@@ -316,7 +276,7 @@ def _losses(plan: Plan) -> dict[str, Fact]:
 
 
 def _end(plan: Plan) -> dict[str, Fact]:
-    """Return the batch size above which no length pays; {} where there is none."""
+    """Return the batch size above which no length pays; {} if there is none."""
     beyond = (plan.whole or plan.schedule).speedup[plan.paying :]
     if not beyond.size:
         return {}
@@ -331,7 +291,7 @@ def _end(plan: Plan) -> dict[str, Fact]:
 
 
 def _graphs(plan: Plan) -> dict[str, Fact]:
-    """Return what larger CUDA graphs gain; {} where they gain nothing."""
+    """Return the gain of larger CUDA graphs; {} if they gain nothing."""
     schedule, freed = plan.whole or plan.schedule, plan.freed
     limit = plan.deployment.graph_limit
     if not (freed and limit):
@@ -352,7 +312,7 @@ def _graphs(plan: Plan) -> dict[str, Fact]:
 
 
 def counted(plan: Plan) -> str:
-    """Return as text the context, and the room for drafts, that each request is counted with."""
+    """Return as text the context, and the room for drafts, that memory holds for each request."""
     told = f" at context {max(plan.context_length)}"
     if plan.deployment.recurrent_model and plan.schedule.max_draft_length:
         told += f", with room for drafts of {plan.schedule.max_draft_length} in each request"

@@ -1,4 +1,4 @@
-"""Compare alternatives: combinations of listed arguments, each resolved once and predicted."""
+"""Predict alternatives: each combination of the arguments that are lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specmodel.core.base.text import Viewed
 from specmodel.core.base.units import LARGEST_PRICE, Numeric, check, parse_seconds
 from specmodel.core.cost.deploying import LOOKUP
 from specmodel.core.cost.layouts import layouts_of
-from specmodel.core.cost.where import ARGUMENTS, USUAL, Manner, Where, literal, where_of
+from specmodel.core.cost.where import ARGUMENTS, USUAL, Manner, literal, where_of
 from specmodel.core.drafters.names import is_lookup
 from specmodel.core.drafters.typical import NAMES as TYPICAL
 from specmodel.core.prediction.case import LONGEST_SEARCHED, Case, case_of
@@ -39,28 +39,28 @@ LISTS = (
 """Arguments that may be lists, each value an alternative."""
 _SHORT = {"tensor_parallel": "TP", "data_parallel": "DP", "expert_parallel": "EP", "kv_dtype": "KV"}
 _SHORT |= {"draft_length": "length", "expert_dtype": "experts", "prefill": "prefill"}
-"""What stands before a value in the name of an alternative."""
+"""Prefix of an argument's value in the name of an alternative."""
 _WHOLE = ("tensor_parallel", "data_parallel", "expert_parallel")
 _USUAL = "usual"
-"""The word for the acceptance that is published, or else typical."""
+"""Word for the published acceptance, or the typical one if none is published."""
 
 
 class Alternatives(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """Predictions of alternatives by name, which says what differs between them.
+    """Predictions of alternatives by name; the name contains what differs between them.
 
     Parameters
     ----------
     predictions
-        At the best draft length of each point, or at those given.
+        Predictions at the best draft length of each point, or at given draft lengths.
     prefill
-        How each prefills in a simulated load, None as is usual.
+        How each alternative prefills in a simulated load; None for the default.
     notes
-        What to say of those left out, and of the number of GPUs.
+        Notes on alternatives that were left out, and on the number of GPUs.
     prices
-        Price of a GPU of each for an hour, where they were given [-].
+        Price of each alternative's GPU for an hour, if you gave prices [-].
     targets, carried
-        Where a load was simulated, fields of the `simulate.Targets` that requests should meet, and
-        what each alternative carries within them.
+        If a load was simulated, fields of the `simulate.Targets` that requests should meet, and the
+        load that each alternative sustains within them.
     """
 
     room = "compared"
@@ -74,19 +74,19 @@ class Alternatives(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=Tru
 
     @property
     def cases(self) -> dict[str, Case]:
-        """The question of each by its name."""
+        """The case of each alternative, by its name."""
         return {name: p.case for name, p in self.predictions.items() if p.case}
 
     @cached_property
     def within(self) -> Sequence[Row]:
-        """What each carries within the targets: requests of a load, or the largest batch."""
+        """What each alternative sustains within the targets: a load, or the largest batch."""
         if self.carried or not self.targets:
             return self.carried
         return largest_batches(self.cases, self.targets["tpot"], self.prices)
 
     @cached_property
     def ranking(self) -> Ranking:
-        """A row for each alternative and batch size, with what it carries within the targets."""
+        """Ranking of the alternatives by batch size; its rows include the columns of `within`."""
         contexts = {c for p in self.predictions.values() for c in p.context_length.ravel()}
         if len(contexts) > 1:
             raise InputError("context_length", sorted(map(int, contexts)), "one context length")
@@ -99,7 +99,7 @@ class Alternatives(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=Tru
 
     @property
     def rooms(self) -> dict[str, int]:
-        """Requests that fit in memory with the draft given, or else one of 1 token [request]."""
+        """Requests that fit in memory with the given draft length, or else with 1 [request]."""
         memory = {name: p.evaluation.memory for name, p in self.predictions.items()}
         for name, case in self.cases.items():
             if case.draft_length is None:
@@ -110,17 +110,18 @@ class Alternatives(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=Tru
 def alternatives(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Alternatives:
     """Return a prediction for each combination of the arguments that are lists.
 
-    If there is one combination only, return one for each layout of its GPUs.
+    A single combination gives one prediction for each layout of its GPUs.
 
     Parameters
     ----------
     arguments
-        Those of `specmodel.predict`, of which those of `LISTS` may be lists, `changes` texts
-        ``KEY=VALUE,VALUE``, and `acceptance` or `acceptance_rate` one for each drafter, "usual" for
-        what is published or else typical; `tpot_target`, within which the largest batch is told,
-        and `gpu_hour_price`, one or one for each GPU.
+        The arguments of `specmodel.predict`. Those in `LISTS` may be lists, and `changes` may be
+        texts ``KEY=VALUE,VALUE``. `acceptance` or `acceptance_rate` may have a value for each
+        drafter, where "usual" means published or else typical acceptance. `tpot_target` adds the
+        largest batch within that time, and `gpu_hour_price` its cost, with one price or one for
+        each GPU.
     manner
-        How it is asked.
+        How the user passed the arguments.
     """
     names = ("tpot_target", "gpu_hour_price")
     target, price = map(arguments.get, names)
@@ -142,24 +143,29 @@ def alternatives(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Altern
     kept = {name: predicted(case) for name, case in cases.items()}
     even = _on_as_many_gpus(cases, kept)
     kept |= even
-    counts = {p.deployment.layout.num_gpus for p in kept.values()}
+    gpus = {name: p.deployment.layout.num_gpus for name, p in kept.items()}
+    full, counts = {name: name for name in kept}, {*gpus.values()}
     if len(counts) == 1:
         why = ", as the largest alternative needs" if even else ""
         notes.insert(0, f"{'All on' if len(kept) > 1 else 'On'} {gpus_told(*counts)}{why}.")
-    full = {name: _with_gpus(name, p, kept) for name, p in kept.items()}
+    else:
+        full |= {n: f"{n} on {gpus_told(num)}" for n, num in gpus.items() if f"{num}x" not in n}
+    hardware = listed("hardware", arguments["hardware"])
+    gpu_of = {name: able[name]["hardware"] if name in able else hardware[0] for name in kept}
+    prices = _prices(price, hardware, [*gpu_of.values()])
     return Alternatives(
         predictions={full[name]: p for name, p in kept.items()},
         prefill={full[name]: prefill[name] for name in kept},
         notes=notes,
-        prices={full[n]: each for n, each in _prices(price, arguments["hardware"], cases).items()},
+        prices=dict(zip(full.values(), prices, strict=False)),
         targets={} if target is None else {"tpot": parse_seconds("tpot_target", target)},
     )
 
 
 def _case(arguments: Mapping[str, Any], manner: Manner) -> Case:
-    """Return the case of some arguments, with draft length 0 if it has no drafter.
+    """Return the case of an alternative, with draft length 0 if it has no drafter.
 
-    A typical acceptance that its drafter does not have is left out.
+    If you asked for a typical acceptance and its kind of drafter has none, the case has none.
     """
     try:
         case = case_of(arguments, manner)
@@ -177,7 +183,7 @@ def _with_acceptance(
 ) -> tuple[dict[str, Case], list[str]]:
     """Return the cases with an acceptance, typical if none is published, and notes to print.
 
-    Cases with a drafter for which neither is known are left out.
+    Cases with a drafter for which neither acceptance is known are left out.
     """
     unknown = [n for n, c in cases.items() if c.deployment.has_drafter and c.acceptance is None]
     found = {name: case.with_typical() for name, case in cases.items()}
@@ -199,9 +205,10 @@ def _with_acceptance(
 def _on_as_many_gpus(
     cases: Mapping[str, Case], kept: Mapping[str, Prediction]
 ) -> dict[str, Prediction]:
-    """Return predictions on as many GPUs as the largest alternative needs, where none are typed.
+    """Return predictions on as many GPUs as the largest alternative needs.
 
-    Nothing if all need as many, or if one cannot be cut that way.
+    The result is {} if you gave a number of GPUs, if all alternatives need the same number, or if
+    one cannot be split over that number.
     """
     counts = {p.deployment.layout.num_gpus for p in kept.values()}
     if len(counts) == 1 or not all("gpus" in p.assumptions for p in kept.values()):
@@ -216,7 +223,7 @@ def _on_as_many_gpus(
 
 
 def _asked(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the arguments of each combination by its name."""
+    """Return the arguments of each combination, by its name."""
     given = {name: value for name, value in arguments.items() if value is not None}
     lists = {name: listed(name, given.get(name)) for name in LISTS}
     if not any(map(is_lookup, lists["drafter"])):
@@ -251,7 +258,7 @@ def _changes(setting: str) -> list[str]:
 
 
 def _laid_out(asked: tuple[str, Case]) -> dict[str, Case]:
-    """Return the layouts of the GPUs of a case that keep the degrees given; itself if one does."""
+    """Return a case in each layout of its GPUs with the given degrees; only itself if one has."""
     name, case = asked
     found = {
         _name({key: f"{_SHORT[key]}{n}" for key, n in degrees.items() if n > 1}): degrees
@@ -264,26 +271,19 @@ def _laid_out(asked: tuple[str, Case]) -> dict[str, Case]:
 
 
 def _name(varied: Mapping[str, str]) -> str:
-    """Return a name from the labels of the varied arguments; degrees are joined by blanks."""
+    """Return a name from the labels of the varied arguments, with blanks between degrees."""
     groups = itertools.groupby(varied, key=lambda name: name in _WHOLE)
     ends = {True: " ", False: ", "}
     return ", ".join(ends[whole].join(varied[n] for n in names) for whole, names in groups)
 
 
-def _with_gpus(name: str, prediction: Prediction, others: Mapping[str, Prediction]) -> str:
-    """Return a name with how many GPUs were taken, if alternatives differ in that."""
-    num = prediction.deployment.layout.num_gpus
-    is_alike = all(other.deployment.layout.num_gpus == num for other in others.values())
-    return name if is_alike or f"{num}x" in name else f"{name} on {gpus_told(num)}"
-
-
 def gpus_told(num: int) -> str:
-    """Return a number of GPUs in words."""
+    """Return a number of GPUs as text."""
     return f"{num} GPU{'s' if num > 1 else ''}"
 
 
 def listed(name: str, values: Any) -> list[Any]:
-    """Return a value or list as a list; refuse an empty list and values given twice."""
+    """Return a value or list as a list; refuse an empty list and repeated values."""
     listed = list(values) if isinstance(values, list | tuple | range) else [values]
     if isinstance(values, np.ndarray):
         listed = np.ravel(values).astype(int).tolist()
@@ -293,7 +293,7 @@ def listed(name: str, values: Any) -> list[Any]:
 
 
 def _is_count(arguments: Mapping[str, Any]) -> bool:
-    """Return whether all degrees, if given, multiply to `num_gpus`; True if either is missing."""
+    """Return whether the degrees multiply to `num_gpus`; True if any of them was not given."""
     where = where_of({n: value for n, value in arguments.items() if n in ARGUMENTS})
     named, count = where.named, where.num_gpus
     degrees = [named.get("tensor_parallel"), named.get("data_parallel")]
@@ -301,7 +301,7 @@ def _is_count(arguments: Mapping[str, Any]) -> bool:
 
 
 def _accepted(given: Mapping[str, Any], drafters: int) -> list[dict[str, Any]]:
-    """Return the acceptance of each drafter as arguments: one for all, or one for each."""
+    """Return the acceptance of each drafter as an argument: one value for all, or one for each."""
     typed = {name: given[name] for name in ("acceptance", "acceptance_rate") if name in given}
     if not typed:
         return [{}] * drafters
@@ -318,28 +318,19 @@ def _accepted(given: Mapping[str, Any], drafters: int) -> list[dict[str, Any]]:
     return found * (drafters // len(found))
 
 
-def _prices(price: Numeric | None, hardware: Any, cases: Mapping[str, Case]) -> dict[str, float]:
-    """Return the price of each case's GPU: one for all, or one for each GPU; nothing without."""
+def _prices(price: Numeric | None, hardware: list[Any], gpus: Sequence[Any]) -> list[float]:
+    """Return the price of each GPU in `gpus`: one for all, or one for each in `hardware`."""
     if price is None:
-        return {}
-    names = listed("hardware", hardware)
-    gpus = [_gpus(where_of({"hardware": name})) for name in names]
+        return []
     prices = np.ravel(check("gpu_hour_price", price, minimum=0, maximum=LARGEST_PRICE)).tolist()
-    if len(prices) not in (1, len(gpus)):
-        expected = f"one price, or one for each of {len(gpus)} GPUs"
+    if len(prices) not in (1, len(hardware)):
+        expected = f"one price, or one for each of {len(hardware)} GPUs"
         raise InputError("gpu_hour_price", price, expected)
-    if len(prices) == 1:
-        return dict.fromkeys(cases, prices[0])
-    return {name: prices[gpus.index(_gpus(case.where))] for name, case in cases.items()}
-
-
-def _gpus(where: Where) -> tuple[Any, int | None]:
-    """Return the GPU that was named and its count, None without one."""
-    return where.named["hardware"], where.num_gpus
+    return [prices[hardware.index(gpu) % len(prices)] for gpu in gpus]
 
 
 def _labels(name: str, values: list[Any]) -> list[str]:
-    """Return the labels of alternatives: names, or the stems of paths if these differ."""
+    """Return the labels of an argument's values: names, or the stems of paths if they differ."""
     if name in _SHORT:
         space = "" if name in _WHOLE else " "
         return [f"{_SHORT[name]}{space}{value}" for value in values]
@@ -349,5 +340,5 @@ def _labels(name: str, values: list[Any]) -> list[str]:
 
 
 def _stem(path: Path) -> str:
-    """Return the stem of a path, of a ``config.json`` the name of its model."""
+    """Return the stem of a path, or the name of the model of a ``config.json``."""
     return model_name(path) if path.name == "config.json" else path.stem

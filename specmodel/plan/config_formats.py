@@ -1,4 +1,4 @@
-"""Write schedules of draft lengths in the format of each engine's configuration."""
+"""Write schedules and single draft lengths as each engine's options and configuration."""
 
 from __future__ import annotations
 
@@ -13,43 +13,47 @@ from msgspec import Struct
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.files import toml_tables
 from specmodel.core.cost.deploying import DEFAULT_ENGINE
+from specmodel.core.cost.deployment import Deployment
 from specmodel.core.drafters.names import is_lookup
+from specmodel.core.drafters.published import is_in_checkpoint
 from specmodel.core.machines.engine import EngineProfile, load_engine
 from specmodel.core.prediction.accepted import kind_of
 from specmodel.core.prediction.case import Case
+from specmodel.core.prediction.outcome import Prediction
 
 if TYPE_CHECKING:
     from specmodel.plan.schedule import Schedule
 
 
 class ConfigFormat(Struct, frozen=True, kw_only=True):
-    """How the configuration of an engine states a schedule.
+    """The form of a schedule in the configuration of an engine.
 
     Parameters
     ----------
     name, caveats
         The engine's name, for people, and a sentence for each case in which it deviates from a
         schedule.
-    write, place
+    write, where
         Function that writes a schedule for a kind of drafter, the number of its modules [-] and its
-        path. Function that says where that text goes, and what else you must set.
+        path. Where to put the schedule: a template with the `options` and keys (`needs`) to set.
     drafters, longest_first
-        Kinds of drafters whose draft length it can change, any if empty. Whether the draft at batch
-        size 1 must be the longest.
+        Kinds of drafters whose draft length the engine can change, any if empty. Whether the draft
+        at batch size 1 must be the longest.
     most_requests, is_of_replica, drafting_requests
-        Its option for the most requests to decode together. Whether each data-parallel replica
-        counts its own. Its default with a drafter, 0 if a drafter does not change it [request].
+        The engine's option for the most requests to decode together. Whether each data-parallel
+        replica counts its own requests. The default of the option with a drafter, 0 if a drafter
+        does not change the default [request].
     keeps_last
-        Whether the last length also applies above the last batch size; else nothing is drafted
-        there.
+        Whether the last length also applies above the last batch size. If not, the engine drafts
+        nothing there.
     since, start
         First version that accepts a schedule, "" if unknown. The start command that contains the
-        fragment, "" if a file does.
+        schedule, "" if a file contains it.
     """
 
     name: str
     write: Callable[[Schedule, str, int, str | None], str]
-    place: Callable[[Schedule, str, str | None], str]
+    where: str
     caveats: Sequence[str] = ()
     drafters: Sequence[str] = ()
     longest_first: bool = False
@@ -66,22 +70,31 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
         if self.drafters and kind not in self.drafters:
             engine = self.name.lower()
             expected = f"{', '.join(self.drafters)} with `config_format='{engine}'`"
-            expected += ", which can vary the draft length of no other drafter"
+            expected += ", which cannot vary the draft length of other drafters"
             raise InputError("drafter", case.where.named.get("drafter", kind), expected)
 
     def requests_option(self, requests: int, replicas: int) -> str:
-        """Return the option that lets all replicas decode so many requests together."""
+        """Return the option that lets all replicas decode this number of requests together."""
         each = max(requests // replicas, 1) if self.is_of_replica else requests
         return f"{self.most_requests} {each}"
+
+    def place(self, schedule: Schedule, drafter: str, path: str | None) -> str:
+        """Return as text where to put a schedule, and which options and keys it needs."""
+        options = _sglang_options(schedule.max_draft_length, drafter, path)
+        needs = ", where DRAFTER is the drafter's path" if _file(drafter, path) == "DRAFTER" else ""
+        if drafter not in _VLLM_METHODS:
+            needs = ', with the "method" and the path of its "model"'
+        return self.where.format(options=options, needs=needs)
 
     def fragment(
         self, schedule: Schedule, drafter: str = "", num_modules: int = 1, path: str | None = ""
     ) -> str:
         """Return the schedule as configuration text; "" if no batch size has a draft.
 
-        With kind "", the text omits what depends on the drafter. `num_modules` counts modules that
-        draft several tokens, each with its own weights [-]. An empty `path` prints as DRAFTER; None
-        means that the target is the drafter.
+        `drafter` is the kind of drafter; with "", the text omits what depends on the drafter.
+        `num_modules` counts modules that draft several tokens, each with its own weights [-]. An
+        empty `path` prints as DRAFTER. None means that the target's checkpoint contains the
+        drafter.
         """
         drafts = schedule.max_draft_length > 0
         return self.write(schedule, drafter, num_modules, path) if drafts else ""
@@ -101,7 +114,7 @@ def config_format(name: str) -> ConfigFormat:
 
 
 def format_of_engine(engine: EngineProfile | str | Path | None) -> str:
-    """Return the name of the format that an engine's stack takes, that of the default if None."""
+    """Return the name of the format for an engine's stack; the default engine's if None."""
     engine = DEFAULT_ENGINE if engine is None else engine
     profile = engine if isinstance(engine, EngineProfile) else load_engine(engine)
     name = _OF_STACKS.get(profile.stack or "", profile.stack or "")
@@ -112,11 +125,66 @@ def format_of_engine(engine: EngineProfile | str | Path | None) -> str:
     return name
 
 
-def _vllm(schedule: Schedule, drafter: str, num_modules: int, path: str | None) -> str:
-    """Return JSON with ranges of batch sizes, both ends included; without them for one length.
+def num_modules(deployment: Deployment) -> int:
+    """Return how many modules the drafter has, each with its own weights [-]."""
+    return max(len(deployment.drafter.parts), 1)
 
-    A longest length above the number of modules must be a multiple of it for vLLM; the next
-    multiple is stated, which the ranges need not reach.
+
+def default_path(deployment: Deployment) -> str | None:
+    """Return the path of a drafter without a given one: None if the target's checkpoint has it."""
+    return None if is_in_checkpoint(deployment.target, kind_of(deployment)) else ""
+
+
+def graph_option(deployment: Deployment) -> str:
+    """Return the engine's option for the size of CUDA graphs; "" if the size is its default."""
+    limit = deployment.graph_limit
+    return f" {limit.typed}" if limit and not limit.default_of else ""
+
+
+def start_options(prediction: Prediction, length: int, most: int | None = None) -> tuple[str, str]:
+    """Return an engine's start options for a draft length, and the program to pass them to.
+
+    `most` is the number of requests to run; if None, the engine's default applies. DRAFTER in the
+    options replaces an unknown path. Both texts are empty for trees, as engines' options describe
+    chains, and for engines without such options.
+    """
+    d = prediction.deployment
+    if not length or d.tree_width > 1:
+        return "", ""
+    path: str | None = prediction.case.where.head if prediction.case else ""
+    if not path:  # a made-up drafter is a module that the checkpoint lacks
+        path = "DRAFTER" if d.drafter.is_made_up else default_path(d)
+    options, program = one_length(d.engine.stack or "", kind_of(d), length, num_modules(d), path)
+    if not program:
+        return "", ""
+    return f"{options}{graph_option(d)}{requests_option(prediction, most)}", program
+
+
+def requests_option(prediction: Prediction, most: int | None = None) -> str:
+    """Return the engine's option for the number of requests: `most`, or all predicted ones.
+
+    If `most` is None, the option is only needed where the engine's default is smaller. With any
+    drafter, SGLang runs 48 requests without `--max-running-requests`, llama.cpp 4 without `-np`.
+    """
+    config = config_format(format_of_engine(prediction.deployment.engine))
+    asked = int(prediction.batch_size.max())
+    requests = most or (asked if 0 < config.drafting_requests < asked else 0)
+    replicas = prediction.deployment.layout.replicas
+    return f" {config.requests_option(requests, replicas)}" if requests else ""
+
+
+def accepted_lengths(deployment: Deployment, longest: int) -> list[int]:
+    """Return the draft lengths that the engine accepts, from 1 up to `longest` [token]."""
+    every, modules = range(1, longest + 1), num_modules(deployment)
+    has_steps = deployment.engine.stack == "vllm"
+    return [length for length in every if not has_steps or _in_modules(length, modules) == length]
+
+
+def _vllm(schedule: Schedule, drafter: str, num_modules: int, path: str | None) -> str:
+    """Return JSON with ranges of batch sizes, both ends included; without ranges for one length.
+
+    vLLM accepts a longest length above the number of modules only if it is a multiple of that
+    number. The text contains the next multiple, which no range needs to reach.
     """
     ranges = [f"[{first}, {last}, {length}]" for first, last, length in schedule.ranges]
     method = _vllm_method(drafter, path)
@@ -128,63 +196,50 @@ def _vllm(schedule: Schedule, drafter: str, num_modules: int, path: str | None) 
 
 
 def _in_modules(length: int, num_modules: int) -> int:
-    """Return the least length that vLLM takes of several modules, which is not below this one."""
+    """Return the shortest length, from `length` on, that vLLM accepts of several modules."""
     return length if length <= num_modules else -(-length // num_modules) * num_modules
 
 
-def takes_length(engine: str, length: int, num_modules: int) -> bool:
-    """Return whether an engine takes a draft length [token] of so many modules."""
-    return engine != "vllm" or _in_modules(length, num_modules) == length
-
-
 def _vllm_method(drafter: str, path: str | None) -> str:
-    """Return the keys of vLLM's JSON that name a drafter; "" for one that vLLM does not know."""
+    """Return the keys of vLLM's JSON that name a drafter; "" if vLLM does not know the drafter."""
     if drafter not in _VLLM_METHODS:
         return ""
-    method = f'"method": "{_VLLM_METHODS[drafter]}", '
-    if path or not (path is None or _has_no_file(drafter)):
-        method += f'"model": {json.dumps(path or "DRAFTER")}, '
+    method, file = f'"method": "{_VLLM_METHODS[drafter]}", ', _file(drafter, path)
+    method += f'"model": {json.dumps(file)}, ' if file else ""
     return method + ('"parallel_drafting": true, ' if drafter in ("p-eagle", "pard") else "")
+
+
+def _file(drafter: str, path: str | None) -> str:
+    """Return the path of a drafter's file: DRAFTER if it is unknown, "" if there is no file."""
+    has_none = path is None or drafter == "mtp" or is_lookup(drafter)
+    return path or ("" if has_none else "DRAFTER")
 
 
 def one_length(
     engine: str, drafter: str, length: int, num_modules: int = 1, path: str | None = ""
 ) -> tuple[str, str]:
-    """Return an engine's options for one draft length [token], and the command that takes them.
+    """Return an engine's options for one draft length [token], and the command to pass them to.
 
-    Both are "" without such options. `drafter` is the kind; without a `path` DRAFTER stands for it,
-    which None says is the target.
+    Both are "" if the engine has no options for this drafter. `drafter` is the kind of drafter. An
+    empty `path` prints as DRAFTER. None means that the target's checkpoint contains the drafter.
     """
+    file = _file(drafter, path)
     if engine == "vllm" and (method := _vllm_method(drafter, path)):
         fields = f'{method}"num_speculative_tokens": {_in_modules(length, num_modules)}'
         return f"--speculative-config '{{{fields}}}'", "vllm serve"
     if engine == "sglang" and drafter in CONFIG_FORMATS["sglang"].drafters:
         return _sglang_options(length, drafter, path), "sglang.launch_server"
     if engine == "llama.cpp" and drafter in _LLAMA_TYPES:
-        file = path or ("" if drafter == "mtp" or is_lookup(drafter) else "DRAFTER")
         model = f" --spec-draft-model {file}" if file else ""
         return f"--spec-type {_LLAMA_TYPES[drafter]}{model} --spec-draft-n-max {length}", _SERVER
     if engine == "trtllm" and drafter in _TENSORRT_LLM:
-        fields = _TENSORRT_LLM[drafter].format(length).replace("DRAFTER", path or "DRAFTER")
+        fields = _TENSORRT_LLM[drafter].format(length).replace("DRAFTER", file)
         return f"speculative_config: {{decoding_type: {fields}}}", "the YAML of trtllm-serve"
     return "", ""
 
 
-def _vllm_place(_schedule: Schedule, drafter: str, path: str | None) -> str:
-    """Return as text the option for the fragment, and the keys that are still to be filled in."""
-    is_told = path or path is None or _has_no_file(drafter)
-    needs = "" if is_told else ", where DRAFTER is the drafter's path"
-    needs = needs if drafter in _VLLM_METHODS else ', with the "method" and the path of its "model"'
-    return f"in --speculative-config, between single quotes{needs}"
-
-
-def _has_no_file(drafter: str) -> bool:
-    """Return whether vLLM needs no path: of look-ups and MTP."""
-    return drafter == "mtp" or is_lookup(drafter)
-
-
 def _tensorrt_llm(schedule: Schedule, *_: Any) -> str:
-    """Return YAML in which each length holds up to its batch size, and none beyond the last."""
+    """Return YAML with the last batch size of each length; beyond all sizes, nothing is drafted."""
     if schedule.max_draft_length > schedule.draft_length[0]:
         expected = "a schedule with the longest draft at batch size 1 (longest_first=True)"
         raise InputError("schedule", schedule.ranges, expected)
@@ -195,35 +250,29 @@ def _tensorrt_llm(schedule: Schedule, *_: Any) -> str:
 
 
 def _sglang(schedule: Schedule, *_: Any) -> str:
-    """Return JSON in which one candidate length holds from each batch size on."""
-    slots = {str(first): {"candidate_steps": [length]} for first, _, length in schedule.ranges}
-    return _fill("{", [json.dumps({size: slot})[1:-1] for size, slot in slots.items()], "}")
-
-
-def _sglang_place(schedule: Schedule, drafter: str, path: str | None) -> str:
-    """Return as text all options of adaptive drafting; the number of steps sizes its buffers."""
-    options = _sglang_options(schedule.max_draft_length, drafter, path)
-    return f"a FILE, with {options} --speculative-adaptive --speculative-adaptive-config FILE"
+    """Return JSON with the one candidate length that applies from each batch size on."""
+    slots = ({str(first): {"candidate_steps": [each]}} for first, _, each in schedule.ranges)
+    return _fill("{", [json.dumps(slot)[1:-1] for slot in slots], "}")
 
 
 def _sglang_options(length: int, drafter: str, path: str | None) -> str:
-    """Return SGLang's start options for drafts that are chains."""
+    """Return SGLang's start options for chains, which draft one token at each position."""
     algorithm = {"eagle3": "EAGLE3", "mtp": "NEXTN", "assistant": "NEXTN"}.get(drafter, "EAGLE")
-    path = path or ("" if drafter == "mtp" else "DRAFTER")
-    path = path and f" --speculative-draft-model-path {path}"
+    file = _file(drafter, path)
+    model = f" --speculative-draft-model-path {file}" if file else ""
     return (
-        f"--speculative-algorithm {algorithm}{path} --speculative-eagle-topk 1"
+        f"--speculative-algorithm {algorithm}{model} --speculative-eagle-topk 1"
         f" --speculative-num-steps {length} --speculative-num-draft-tokens {length + 1}"
     )
 
 
 def _llama(schedule: Schedule, drafter: str, num_modules: int, path: str | None) -> str:
-    """Return llama-server's options for the longest draft, which it keeps at any batch size."""
+    """Return llama-server's options for the longest draft, as it keeps one at all batch sizes."""
     return one_length("llama.cpp", drafter, schedule.max_draft_length, num_modules, path)[0]
 
 
 def _fill(opening: str, entries: list[str], closing: str) -> str:
-    """Wrap a list to 79 columns, with room for a quote, breaking lines between its entries only."""
+    """Wrap a list to 79 columns, with room for a quote; lines break only between entries."""
     unbroken = [entry.replace(" ", "\xa0") for entry in entries]
     text = opening.replace(" ", "\xa0") + ", ".join(unbroken) + closing
     lines = textwrap.fill(text, 79, subsequent_indent="  ", break_on_hyphens=False)
@@ -234,16 +283,10 @@ _ROWS = toml_tables(Path(__file__).parent / "data/config_formats.toml")
 _VLLM_METHODS, _TENSORRT_LLM = _ROWS["methods"], _ROWS["decoding_types"]
 _LLAMA_TYPES, _SERVER = _ROWS["spec_types"], "llama-server"
 _OF_STACKS = {"trtllm": "tensorrt-llm"}
-"""Formats of stacks that go by another name."""
+"""Formats whose name differs from that of the stack, by stack."""
 
-_OPTIONS = "beside the options of llama-server"
-_UNDER = "under speculative_config, beside the decoding type and its model"
+_WRITERS = {"vllm": _vllm, "tensorrt-llm": _tensorrt_llm, "sglang": _sglang, "llama.cpp": _llama}
 CONFIG_FORMATS = {
-    "vllm": ConfigFormat(write=_vllm, place=_vllm_place, **_ROWS["vllm"]),
-    "tensorrt-llm": ConfigFormat(
-        write=_tensorrt_llm, place=lambda *_: _UNDER, **_ROWS["tensorrt-llm"]
-    ),
-    "sglang": ConfigFormat(write=_sglang, place=_sglang_place, **_ROWS["sglang"]),
-    "llama.cpp": ConfigFormat(write=_llama, place=lambda *_: _OPTIONS, **_ROWS["llama"]),
+    name: ConfigFormat(write=write, **_ROWS[name]) for name, write in _WRITERS.items()
 }
-"""How each engine that takes a schedule is configured, by the name that a user types."""
+"""Formats of the engines that accept a schedule, by the name that a user types."""

@@ -1,4 +1,4 @@
-"""Find where speculation pays along one axis of a prediction, and with which draft length."""
+"""Find the points of a prediction where speculation pays: curves, break-even, comparisons."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _UNIONS = Path(__file__).parent / "data/expert_unions.csv"
-"""Unions of experts that were measured on published models."""
+"""Measured numbers of experts that several tokens load, for published models."""
 _CONTEXTS = tuple(1024 * 2**i for i in range(9))
-"""At which it is tried whether a draft pays, as far as a model reads [token]."""
+"""Contexts to try, up to the longest that a model supports [token]."""
 _COORDINATES = ("batch_size", "context_length", "draft_length")
 
 
@@ -43,7 +43,7 @@ class SweetSpot(Struct, frozen=True, kw_only=True):
         The batch size with the largest speedup, and that speedup [request] [-].
     paying, near_peak
         First and last batch size of each range with a speedup above 1, and of the range around the
-        peak with at least the peak's speedup over √2, as in MoESD [request].
+        peak whose speedup is at least the peak's over √2, as in MoESD [request].
     """
 
     peak_batch_size: int
@@ -53,13 +53,13 @@ class SweetSpot(Struct, frozen=True, kw_only=True):
 
 
 def sweet_spot(batch_size: Numeric, speedup: Numeric) -> SweetSpot:
-    """Return where a curve pays and peaks: B_min and B_max in section 3.2 of MoESD.
+    """Return the ranges where a curve pays, and its peak: B_min and B_max in MoESD, section 3.2.
 
     Parameters
     ----------
     batch_size, speedup
-        Ascending batch sizes [request], and the speedup at each of them [-]. Ranges end at given
-        sizes. The first of several equal peaks counts.
+        Ascending batch sizes [request], and the speedup at each of them [-]. Ranges end at these
+        sizes. Of several equal peaks, the first counts.
 
     Examples
     --------
@@ -88,8 +88,8 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
     Parameters
     ----------
     prediction
-        Points with ascending batch sizes along one axis, at one draft length or the best of each.
-        Points that do not fit in memory are ignored, unless none fits.
+        Points with ascending batch sizes along one axis, at one draft length or at the best draft
+        length of each point. Points that do not fit in memory are ignored, unless none fits.
 
     Returns
     -------
@@ -112,8 +112,9 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
 
 
 def curves_of(prediction: Prediction) -> list[list[Row]]:
-    """Return the points of each curve over the batch size that fit in memory, all if none does."""
-    others = ("context_length",) if _is_at_best(prediction) else ("context_length", "draft_length")
+    """Return the points of each curve over the batch size: those that fit, or all if none fits."""
+    is_at_best = np.array_equal(prediction.draft_length, prediction.best_draft_length)
+    others = ("context_length", "draft_length")[: 1 if is_at_best else 2]
     axis, shape = _axis(prediction, others), prediction.batch_size.shape
     places = np.arange(prediction.batch_size.size).reshape(*shape, *[1] * (axis == len(shape)))
     along = np.moveaxis(places, axis, -1)
@@ -138,7 +139,7 @@ def _spot_of(curve: Sequence[Row]) -> Row:
 
 
 def easiest_points(rows: Iterable[Row], rate: str) -> list[Row]:
-    """Return of each batch size and context the row of the least `rate`, the least one first."""
+    """Return the row with the least `rate` at each batch size and context, the least rate first."""
     least = dict[tuple[int, int], Row]()
     for row in sorted(rows, key=lambda row: (row[rate] is None, row[rate] or 0.0)):
         least.setdefault((row["batch_size"], row["context_length"]), row)
@@ -146,7 +147,7 @@ def easiest_points(rows: Iterable[Row], rate: str) -> list[Row]:
 
 
 def published_tokens(prediction: Prediction, length: int) -> tuple[float, str]:
-    """Return the tokens a step published of this very target and drafter, and their source."""
+    """Return the published tokens per step of the target and drafter, and the source; 0 if none."""
     named = prediction.case.where.head if prediction.case else ""
     found = published_or_none(prediction.deployment, named)
     if found is None or length > found.max_draft_length:
@@ -155,7 +156,7 @@ def published_tokens(prediction: Prediction, length: int) -> tuple[float, str]:
 
 
 def spot_with_ends(curve: list[Row], prediction: Prediction) -> Row:
-    """Return the sweet spot of a curve, with 80 % intervals of its peak where errors are known."""
+    """Return the sweet spot of a curve, with 80 % intervals of its peak if errors are known."""
     spot = _spot_of(curve)
     if not prediction.intervals:
         return spot
@@ -171,17 +172,15 @@ def spot_with_ends(curve: list[Row], prediction: Prediction) -> Row:
     }
 
 
-def _is_at_best(prediction: Prediction) -> bool:
-    return np.array_equal(prediction.draft_length, prediction.best_draft_length)
-
-
 def break_even(prediction: Prediction) -> pd.DataFrame:
-    """Return the acceptance rate from which speculation pays at each point, from times alone.
+    """Return the acceptance rate from which speculation pays at each point.
+
+    It depends on times alone.
 
     Parameters
     ----------
     prediction
-        The points. Their acceptance does not matter, unless it is by context.
+        The points. Their acceptance has no effect, unless it is by context.
 
     Returns
     -------
@@ -189,9 +188,9 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
         A row for each point: batch_size, context_length, draft_length, break_even_acceptance_rate
         and break_even_tokens_per_step, NaN if no rate pays; speedup_per_token, the speedup that one
         more token per step adds; max_graph_batch_size, missing without a limit; and fits, whether
-        it fits in memory. With intervals and no prefill also sure_acceptance_rate and
+        the point fits in memory. With intervals and no prefill also sure_acceptance_rate and
         sure_tokens_per_step, from which the whole 80 % interval of the speedup is above 1, NaN if
-        no rate suffices. With acceptance by context also its tokens_per_step and speedup.
+        no rate suffices. With acceptance by context also tokens_per_step and speedup.
 
     Examples
     --------
@@ -211,12 +210,12 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
 
 
 def break_even_rows(prediction: Prediction) -> list[Row]:
-    """Return the table of `break_even` as plain rows, None where no rate pays."""
+    """Return the table of `break_even` as plain rows, with None if no rate pays."""
     p = prediction
     found: dict[str, Any] = {name: getattr(p, name).astype(int) for name in _COORDINATES}
     least = p.break_even_acceptance_rate
     needed = {"break_even": (least, p.relative_step_time)}
-    if p.intervals and p.evaluation.prefill is None:  # then times do not depend on acceptance
+    if p.intervals and p.evaluation.prefill is None:  # prefill depends on acceptance
         cost = p.tokens_per_step / p.intervals["speedup"].low
         rate = p.deployment.drafter.proposal_rate
         sure = break_even_acceptance_rate(cost, p.draft_length, rate)
@@ -234,7 +233,7 @@ def break_even_rows(prediction: Prediction) -> list[Row]:
 
 
 def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
-    """Return a table of the gains of alternatives at their predicted draft lengths.
+    """Return a table of alternatives and their gains at the predicted draft lengths.
 
     Parameters
     ----------
@@ -245,10 +244,10 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
     -------
     pandas.DataFrame
         A row for each alternative and point: alternative, batch_size, context_length,
-        best_draft_length; speedup, target_efficiency, tpot, throughput and limited_by with it;
-        tpot_plain and throughput_plain without speculation; fits, throughput_per_gpu,
+        best_draft_length; speedup, target_efficiency, tpot, throughput and limited_by with this
+        length; tpot_plain and throughput_plain without speculation; fits, throughput_per_gpu,
         max_graph_batch_size and max_graph_batch_size_plain; with intervals speedup_low and
-        speedup_high, None where nothing is drafted.
+        speedup_high, None if nothing is drafted.
     """
     import pandas as pd
 
@@ -286,7 +285,7 @@ def compared_rows(predictions: Mapping[str, Prediction]) -> list[Row]:
 
 
 def _axis(prediction: Prediction, others: Sequence[str]) -> int:
-    """Return the axis along which the batch size varies and some other coordinates do not."""
+    """Return the axis along which the batch size varies; refuse others that vary along it."""
     values = prediction.batch_size
     axes = [axis for axis in range(values.ndim) if np.ptp(values, axis=axis).any()]
     if len(axes) > 1:
@@ -300,7 +299,11 @@ def _axis(prediction: Prediction, others: Sequence[str]) -> int:
 
 
 def measured_unions() -> pd.DataFrame:
-    """Return experts loaded per layer by model and tokens: measured, by law, independent [-]."""
+    """Return a table of experts loaded per layer, by model and number of tokens [-].
+
+    Its columns have the measured number, the one by the law of correlated tokens, and the one of
+    independent tokens.
+    """
     import pandas as pd
 
     published = pd.read_csv(_UNIONS, comment="#")
@@ -315,7 +318,7 @@ def measured_unions() -> pd.DataFrame:
 
 
 def cases_by_task(case: Case) -> dict[str, Case]:
-    """Return a case with published acceptance on each kind of task, and on all of them."""
+    """Return the case with published acceptance on each kind of task, and on their mixture."""
     given = {**case.accepted.form, "task": case.accepted.task}
     refuse_given(given, given, "none, as each kind of task has its own")
     if published_head_of(case.deployment.target.name, kind_of(case.deployment)) is None:
@@ -325,7 +328,7 @@ def cases_by_task(case: Case) -> dict[str, Case]:
 
 
 def ends_at_context(case: Case) -> list[int | None]:
-    """Return by batch size the first context at which no draft pays, None for none tried."""
+    """Return the first context at which no draft pays, by batch size; None if drafts always pay."""
     longest = case.deployment.target.max_context_length or _CONTEXTS[-1]
     contexts = [context for context in _CONTEXTS if context <= longest]
     points = {**case.points, "context_length": np.array(contexts)[:, np.newaxis]}

@@ -1,4 +1,4 @@
-"""Decide what to paste into an engine, judged at every batch size up to the largest requested."""
+"""Decide which settings to paste into an engine, judged at all batch sizes that may run."""
 
 from __future__ import annotations
 
@@ -12,39 +12,44 @@ from msgspec.structs import replace
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.facts import Fact
 from specmodel.core.base.units import FloatArray
-from specmodel.core.drafters.by_name import drafter_kind
 from specmodel.core.drafters.published import recipe_lengths
 from specmodel.core.machines.engine import LARGEST_GRAPH
+from specmodel.core.prediction.accepted import kind_of
 from specmodel.core.prediction.best import alike_places
 from specmodel.core.prediction.case import Case
 from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.predicting import at_best_lengths, at_given_lengths
-from specmodel.plan.advice import LOSS, graph_option, requests_option, start_options, taken_length
-from specmodel.plan.config_formats import config_format, format_of_engine
+from specmodel.plan.advice import LOSS
+from specmodel.plan.config_formats import (
+    accepted_lengths,
+    config_format,
+    format_of_engine,
+    graph_option,
+    requests_option,
+    start_options,
+)
 from specmodel.plan.plans import Plan, plan_schedule
 from specmodel.plan.schedule import IntArray
 
 NEAR = 0.05
-"""Share of the best mean speedup that is given up for a shorter draft [-]."""
+"""Share of the best mean speedup to give up for a shorter draft [-]."""
 _LARGEST_CAPTURED = 8192
-"""Tokens of a step at most: vLLM clips larger graphs to them [token]."""
+"""Most tokens of a step in a CUDA graph: vLLM clips larger sizes [token]."""
 _MOST_JUDGED = 4096
-"""Batch sizes that are judged at most [-]."""
-
-
+"""Most batch sizes to judge [-]."""
 _TOLD = 0.005
-"""Least share of the best speedup whose loss is told [-]."""
+"""Least share of the best speedup whose loss is a fact of the answer [-]."""
 
 
 class Graphs(Struct, frozen=True, kw_only=True):
-    """The engine's option for larger CUDA graphs, and the worst batch size without it.
+    """The engine's option for larger CUDA graphs, and the worst batch size without the option.
 
     Parameters
     ----------
     option, first
-        The option with its value, and the least batch size that needs it [request].
+        The option with its value, and the smallest batch size that needs it [request].
     speedup, batch_size
-        Least speedup without it [-], and where that is [request].
+        Smallest speedup without the option [-], and its batch size [request].
     """
 
     option: str
@@ -61,8 +66,8 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
     prediction
         Prediction with these settings, at the requested batch sizes.
     length, as_good
-        The draft length, or the longest of a schedule. The shortest and longest that gain as much
-        [token].
+        The draft length, or the longest of a schedule. The shortest and the longest draft that gain
+        as much [token].
     plan
         The schedule; None for a single length.
     gives_away
@@ -72,11 +77,11 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
     graphs
         Larger CUDA graphs, if steps need them.
     most_requests
-        Largest batch size before a loss that no setting avoids; None without such a loss [request].
+        Largest batch size before a loss that no setting avoids; None if there is none [request].
     recipe
         Range of draft lengths in published recipes, if `length` is outside it [token].
     recipe_gain
-        Mean speedup with the nearest of these over that with `length`, minus one [-].
+        Mean speedup with the recipe's nearest length over the one with `length`, minus one [-].
     """
 
     prediction: Prediction
@@ -92,7 +97,7 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def paste(self) -> tuple[str, str]:
-        """Text to start an engine with, and where it goes; "" for engines without one."""
+        """Text to start an engine with, and where to put it; "" for engines without options."""
         if self.plan is None:
             return start_options(self.prediction, self.length, self.most_requests)
         sizes = graph_option(self.prediction.deployment)
@@ -103,7 +108,7 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
         return options, f"{start}, {self.plan.config.since} or newer"
 
     def facts(self) -> dict[str, Fact]:
-        """Return the text to paste, the gain it gives up, and losses that larger graphs avoid."""
+        """Return the settings, the gain they give up, and the losses that larger graphs avoid."""
         graphs, first, last = self.graphs, *self.as_good
         starts = graphs.first if graphs and graphs.first < graphs.batch_size else None
         return {
@@ -126,12 +131,13 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
 def decide(prediction: Prediction, largest: int | None = None) -> Decision | None:
     """Return the settings for a prediction at best draft lengths; None if no draft gains or fits.
 
-    The default is one length for all batch sizes: the shortest within `NEAR` of the best geometric
-    mean of speedups over them. CUDA graphs are as large as its steps, unless you gave their size.
-    This length loses at no batch size up to the largest requested one. If no length near the best
-    does so, the answer is a schedule if the engine accepts one. Otherwise it is the best length
-    without a loss, or else the best length up to its first loss. The answer is also None if more
-    than the batch size varies, or if you gave draft lengths.
+    The usual decision is one length for all batch sizes: the shortest whose geometric mean of
+    speedups is within `NEAR` of the best mean. It must lose at no batch size up to the largest
+    requested one, with CUDA graphs as large as its steps, unless you gave their size. If every
+    length near the best mean loses somewhere, the decision is a schedule, if the engine accepts
+    one. Otherwise it is the best length without a loss, or else the best length up to its first
+    loss. The result is also None if other inputs than the batch size vary, or if you gave draft
+    lengths.
 
     Parameters
     ----------
@@ -139,7 +145,7 @@ def decide(prediction: Prediction, largest: int | None = None) -> Decision | Non
         Prediction at the requested batch sizes.
     largest
         Largest batch size that will run. The mean then ends there, and the length is the best one,
-        not one near it. If None, all requested sizes count [request].
+        without a tolerance. If None, all requested sizes count [request].
 
     Raises
     ------
@@ -156,23 +162,19 @@ def decide(prediction: Prediction, largest: int | None = None) -> Decision | Non
     if not judged.is_asked.any():
         return None
     means, least, lengths = judged.means, judged.gains.min(axis=-1), judged.lengths
-    share = 0.0 if largest else NEAR
-    near = [n for n in lengths if means[n] >= (1 - share) * max(means[n] for n in lengths)]
-    safe = [n for n in near if least[n] >= LOSS and means[n] > 1]
-    if safe:
-        return _of_length(prediction, judged, safe[0])
+    bar = (1.0 if largest else 1 - NEAR) * max(means[n] for n in lengths)
+    safe = [n for n in lengths if least[n] >= LOSS and means[n] > 1]
+    if near := [n for n in safe if means[n] >= bar]:
+        return _of_length(prediction, judged, near[0])
     if plan := _schedule(judged):
         return _of_plan(prediction, judged, plan)
-    safe = [n for n in lengths if least[n] >= LOSS and means[n] > 1]
     if safe:
         return _of_length(prediction, judged, max(safe, key=means.__getitem__))
     ends = {n: int((judged.gains[n] < LOSS).argmax()) for n in lengths}  # first loss of each
     worth = {n: np.log(judged.gains[n, : ends[n]][judged.is_asked[: ends[n]]]).sum() for n in ends}
     length = max(worth, key=worth.__getitem__)
-    if worth[length] <= 0:
-        return None
     most = int(judged.batch_size[ends[length] - 1])
-    return _of_length(prediction, judged, length, most_requests=most)
+    return _of_length(prediction, judged, length, most) if worth[length] > 0 else None
 
 
 class _Judged:
@@ -200,26 +202,25 @@ class _Judged:
         few = sizes[sizes <= largest] if largest and sizes[0] <= largest else sizes
         self.batch_size, self.is_asked = every[held], np.isin(every[held], few)
         self.fits = fits[:, held]
-        # where memory ends the batch, others wait: tokens/s are those of the largest that fits
+        # requests without memory wait: throughput stays that of the largest batch that fits
         carried = np.maximum.accumulate(np.where(fits, tokens, 0.0), axis=-1)
         gains = np.where(fits, speedup, carried * plain / every)[:, held]
         self.gains = np.maximum(gains, 1e-9)
-        every_length = range(1, longest + 1)
-        self.lengths = [n for n in every_length if taken_length(case.deployment, n) == n]
+        self.lengths = accepted_lengths(case.deployment, longest)
 
-    def with_graphs(self, drafts: IntArray | int) -> Case:
-        """Return the case with CUDA graphs of the largest step with drafts of these lengths."""
-        needed = self.needed(drafts)
-        return self.asked.with_graphs_of(needed) if needed else self.asked
+    @property
+    def means(self) -> FloatArray:
+        """Geometric mean over the requested batch sizes, by draft length from 0 [-]."""
+        return np.asarray(np.exp(np.log(self.gains[:, self.is_asked]).mean(axis=-1)))
 
-    def needed(self, drafts: IntArray | int) -> int:
-        """Return the graphs that drafts by batch size need [token] or [request]; 0 if none larger.
+    def needed(self, lengths: IntArray) -> int:
+        """Return the size of CUDA graphs for draft lengths by batch size [token] or [request].
 
-        A size that was given stays.
+        The result is 0 if the default suffices, or if the user gave a size.
         """
         if self.limit is None:
             return 0
-        lengths, is_token = self._along(drafts), self.limit.unit == "token"
+        is_token = self.limit.unit == "token"
         fits = self.fits[lengths, np.arange(lengths.size)]
         steps = self.batch_size * (lengths + 1 if is_token else 1)
         replicas = self.asked.deployment.layout.replicas
@@ -227,38 +228,34 @@ class _Judged:
         most = min(most, _LARGEST_CAPTURED) if is_token else most
         return most if most > self.limit.count else 0
 
-    def _along(self, drafts: IntArray | int) -> IntArray:
-        """Return the draft length at each batch size [token]."""
-        return np.broadcast_to(np.asarray(drafts), self.batch_size.shape)
+    def with_graphs(
+        self, drafts: IntArray | int, most_requests: int | None = None
+    ) -> tuple[Graphs | None, Case]:
+        """Return the CUDA graphs that drafts by batch size need, and the case with these graphs.
 
-    @property
-    def means(self) -> FloatArray:
-        """Geometric mean over the batch sizes asked, by draft length from 0 [-]."""
-        return np.asarray(np.exp(np.log(self.gains[:, self.is_asked]).mean(axis=-1)))
-
-    def without_graphs(self, drafts: IntArray | int) -> Graphs | None:
-        """Return the option for the graphs that drafts by batch size need, and the loss without."""
-        needed, lengths = self.needed(drafts), self._along(drafts)
+        Without such a need, or without a loss up to `most_requests`, the case stays as it is.
+        """
+        lengths = np.broadcast_to(drafts, self.batch_size.shape)
+        needed = self.needed(lengths)
         if not needed or self.limit is None:
-            return None
+            return None, self.asked
         found = at_given_lengths(self.asked, draft_length=lengths, batch_size=self.batch_size)
         gains = np.ravel(np.where(found.in_graph, np.inf, found.speedup))
         worst = int(gains.argmin())
-        if gains[worst] >= max((1 - NEAR) * self.gains[lengths[worst], worst], LOSS):
-            return None
         first, last = self.batch_size[[np.isfinite(gains).argmax(), worst]].tolist()
-        option = f"{self.limit.option} {needed}"
-        return Graphs(option=option, first=first, speedup=float(gains[worst]), batch_size=last)
+        is_near = gains[worst] >= max((1 - NEAR) * self.gains[lengths[worst], worst], LOSS)
+        if is_near or first > (most_requests or first):
+            return None, self.asked
+        option, speedup = f"{self.limit.option} {needed}", float(gains[worst])
+        graphs = Graphs(option=option, first=first, speedup=speedup, batch_size=last)
+        return graphs, self.asked.with_graphs_of(needed)
 
 
 def _of_length(
     prediction: Prediction, judged: _Judged, length: int, most_requests: int | None = None
 ) -> Decision:
     """Return the decision for one length."""
-    graphs = judged.without_graphs(length)
-    if graphs and most_requests and graphs.first > most_requests:
-        graphs = None
-    case = judged.with_graphs(length) if graphs else judged.asked
+    graphs, case = judged.with_graphs(length, most_requests)
     gains, fits = judged.gains[:, judged.is_asked], judged.fits[:, judged.is_asked]
     best = gains[judged.lengths].max(axis=0)
     asked = judged.batch_size[judged.is_asked]
@@ -277,9 +274,9 @@ def _of_length(
 
 
 def _at(prediction: Prediction, case: Case, draft_length: Any) -> Prediction:
-    """Return the prediction at given draft lengths, with all lengths beside them (`chains`).
+    """Return the prediction at given draft lengths; its `chains` have all lengths.
 
-    That some batch sizes do not fit is for `no_room_at` to say.
+    It has no note on batch sizes that do not fit, as `no_room_at` lists them.
     """
     if case.deployment is not prediction.deployment:
         prediction = replace(at_best_lengths(case), shown=prediction.shown)
@@ -293,24 +290,26 @@ def _at(prediction: Prediction, case: Case, draft_length: Any) -> Prediction:
 
 
 def _recipe(judged: _Judged, length: int) -> tuple[tuple[int, int] | None, float]:
-    """Return the lengths of recipes, if they are others, and what the nearest gains beside [-]."""
-    d = judged.case.deployment
-    recipe = recipe_lengths(d.target, drafter_kind(d.drafter, d.target))
+    """Return the lengths of published recipes, if `length` is not among them, and their gain [-].
+
+    The gain is the mean speedup with the nearest of these lengths over the one with `length`.
+    """
+    d, means = judged.case.deployment, judged.means
+    recipe = recipe_lengths(d.target, kind_of(d))
     if recipe is None or recipe[0] <= length <= recipe[1]:
         return None, 0.0
     nearest = recipe[length > recipe[1]]
-    means = judged.means
     is_known = nearest < means.size
     return (recipe, float(means[nearest] / means[length] - 1)) if is_known else (None, 0.0)
 
 
 def _schedule(judged: _Judged) -> Plan | None:
-    """Return a schedule that loses at no batch size, None without one or if no engine takes it."""
+    """Return a schedule without a loss at any batch size; None if the engine accepts none."""
     case = judged.case
     try:
         config = config_format(format_of_engine(case.deployment.engine))
         if config.name == "vLLM" and case.deployment.layout.replicas > 1:
-            return None  # which then drafts the longest length at every batch size
+            return None  # vLLM then drafts the longest length at every batch size
         plan = plan_schedule(case, config, max_batch_size=judged.largest, ends=False)
     except InputError:
         return None
@@ -320,15 +319,11 @@ def _schedule(judged: _Judged) -> Plan | None:
 
 def _of_plan(prediction: Prediction, judged: _Judged, plan: Plan) -> Decision:
     """Return the decision for a schedule."""
-    schedule, longest = plan.schedule, plan.schedule.max_draft_length
-    sizes = np.ravel(prediction.batch_size).astype(int)
-    lengths = schedule.draft_length[sizes - 1]
-    drafts = schedule.draft_length[judged.batch_size - 1]
-    graphs = judged.without_graphs(drafts)
-    case = judged.with_graphs(drafts) if graphs else judged.asked
-    shape = prediction.batch_size.shape
+    schedule, sizes = plan.schedule, prediction.batch_size.astype(int)
+    longest = schedule.max_draft_length
+    graphs, case = judged.with_graphs(schedule.draft_length[judged.batch_size - 1])
     return Decision(
-        prediction=_at(prediction, case, lengths.reshape(shape)),
+        prediction=_at(prediction, case, schedule.draft_length[sizes - 1]),
         length=longest,
         as_good=(longest, longest),
         plan=plan,

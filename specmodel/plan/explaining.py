@@ -1,4 +1,4 @@
-"""Explain the gain of speculation: waterfalls of ratios, and the components of each pass."""
+"""Explain the gain of speculation by waterfalls of ratios and the components of each pass."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 VERIFY_TERMS = CAUSES[: CAUSES.index("drafting")]
-"""What can make a verify pass longer than a plain one: every cause but drafting, the last."""
+"""Causes that can make a verify pass longer than a plain pass: all except drafting, the last."""
 
 SPEEDUP_TERMS = (*CAUSES, "rejection")
-"""What can lower the speedup: the same, drafting, and drafted tokens that are rejected."""
+"""Causes that can lower the speedup: all causes, and the rejection of drafted tokens."""
 
 CHUNK = 8_192
 """Points explained at a time [-]."""
@@ -39,11 +39,12 @@ class Explanation(Struct, frozen=True, kw_only=True, eq=False):
     prediction
         The explained points.
     target_efficiency
-        Contribution of each of `VERIFY_TERMS`. They lead from 1, where verifying takes as long as a
-        decode step, to the target efficiency. State and index are absent if no layer has any [-].
+        Contribution of each of `VERIFY_TERMS` to the difference between the target efficiency and
+        1, its value if a verify pass is as fast as a decode step. State and index are absent if no
+        layer has them [-].
     ideal_speedup, speedup
-        Speedup if all drafted tokens were accepted and a step took as long as a decode step. The
-        contribution of each of `SPEEDUP_TERMS`, which lead from there to the speedup [-].
+        Speedup if all drafted tokens were accepted and a step were as fast as a decode step.
+        Contribution of each of `SPEEDUP_TERMS` to the difference between speedup and ideal [-].
     """
 
     prediction: Prediction
@@ -73,7 +74,7 @@ class Explanation(Struct, frozen=True, kw_only=True, eq=False):
         return [{name: loss for name, loss in each if loss > 0.005} for each in two]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for each point, quantity and step of its waterfall, including both ends."""
+        """Return a row for each point, quantity and step of the waterfall, including both ends."""
         import pandas as pd
 
         return pd.DataFrame(self.rows())
@@ -97,12 +98,12 @@ def explain(prediction: Prediction) -> Explanation:
 
     Contributions are Shapley values: the mean change when a cause is added, over all orders of
     adding causes one by one. They are computed twice: first in seconds, by
-    `StepTimes.growth_by_cause`; then in the ratios ``tokens / (1 + s)``, where s is what causes add
-    in units of a decode step. The value of a set of causes depends only on its sum s, and on
-    whether it contains rejection, which reduces the tokens. So 2^8 sets replace 8! orders (2^10 if
-    layers have state and index). If only a share r of the steps has a proposal, the ideal is ``1 +
-    r draft_length``. If verifying takes less time than a decode step, the efficiency is 1, and no
-    cause reduces it.
+    `StepTimes.growth_by_cause`; then in the ratios ``tokens / (1 + s)``, where s is the time that
+    causes add, in units of a decode step. The value of a set of causes depends only on its sum s,
+    and on whether the set contains rejection, which reduces the tokens. Therefore 2^8 sets replace
+    8! orders (2^10 sets if layers have state and index). If only a share r of the steps has a
+    proposal, the ideal is ``1 + r draft_length``. If a verify pass is faster than a decode step,
+    the efficiency is 1, and no cause reduces it.
 
     Parameters
     ----------
@@ -152,7 +153,7 @@ def explain(prediction: Prediction) -> Explanation:
 def _of_layers(
     prediction: Prediction, names: tuple[str, ...], values: FloatArray
 ) -> dict[str, FloatArray]:
-    """Return values by name of a term, without those that the layers of the model cannot have."""
+    """Return values by name of a term, without terms that the layers of the model lack."""
     missing = set(CAUSES_OF_SOME) - {*prediction.times.forward.causes.values()}
     return {n: value for n, value in zip(names, values, strict=True) if n not in missing}
 
@@ -160,7 +161,7 @@ def _of_layers(
 def _speedup_terms(columns: FloatArray) -> FloatArray:
     """Return the Shapley values of the causes and of rejection, which reduce the speedup [-].
 
-    The first two columns are ideal and actual tokens per step, the others costs of causes.
+    The first two columns are ideal and actual tokens per step, the others the costs of causes.
     """
     ideal, tokens = columns[:2]
     cost = 1 + coalition_sums(columns[2:])
@@ -168,8 +169,8 @@ def _speedup_terms(columns: FloatArray) -> FloatArray:
 
 
 def _in_chunks(function: Callable[[FloatArray], FloatArray], columns: FloatArray) -> FloatArray:
-    """Call a function of columns for some points at a time: it holds 2^10 numbers for each."""
-    if not columns.size:  # nothing acts: decode steps alone
+    """Call a function of columns for some points at a time, as each needs up to 2^10 numbers."""
+    if not columns.size:  # without causes, there are only decode steps
         return columns
     flat = columns.reshape(len(columns), -1)
     starts = range(0, flat.shape[1], CHUNK)
@@ -178,7 +179,7 @@ def _in_chunks(function: Callable[[FloatArray], FloatArray], columns: FloatArray
 
 
 def coalition_sums(terms: FloatArray) -> FloatArray:
-    """Return the sums of all 2^n subsets of n terms: bit i of a place says if term i is in it."""
+    """Return the sums of all 2^n subsets of n terms; bit i of an index is 1 if term i is in it."""
     sums = np.zeros((1, *terms.shape[1:]))
     for term in terms:
         sums = np.concatenate([sums, sums + term])
@@ -188,9 +189,9 @@ def coalition_sums(terms: FloatArray) -> FloatArray:
 def shapley_values(values: FloatArray) -> FloatArray:
     """Return the Shapley value of each player: the mean gain over all orders of joining [-]."""
     # L. S. Shapley, "A Value for n-Person Games," in Contributions to the Theory of Games II,
-    # Princeton Univ. Press, 1953, pp. 307-317, Eq. 2, exact. Coalitions lie along the first axis of
-    # 2^n, bit i of a place saying whether player i is in. Of all n! orders, s! (n - 1 - s)! have
-    # exactly the s members of a coalition before a player, which is the weight of the coalition.
+    # Princeton Univ. Press, 1953, pp. 307-317, Eq. 2, exact. The first axis has the 2^n coalitions;
+    # bit i of an index is 1 if player i is a member. Of all n! orders, s! (n - 1 - s)! have exactly
+    # the s members of a coalition before a player: the weight of the coalition.
     players = len(values).bit_length() - 1
     coalitions = np.arange(len(values))
     sizes = np.array([int(c).bit_count() for c in coalitions])
@@ -205,7 +206,7 @@ def shapley_values(values: FloatArray) -> FloatArray:
 
 
 def pass_components(prediction: Prediction) -> pd.DataFrame:
-    """Return the work, time and roofs of each component of each pass, on each GPU.
+    """Return the work, time and limits of each component of each pass, on each GPU.
 
     Parameters
     ----------
@@ -218,11 +219,11 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
         A row for each point, pass (forward, verify, draft pass) and component: batch_size,
         draft_length, context_length, fits, pass, component, kind, dtype; time, with launches and
         communication, and hidden_time, which overlaps with other components [s]; peak_share, the
-        larger share of the data sheet's bandwidth or arithmetic, in both times [-]; flop [FLOP] and
-        bytes of device memory [B]; arithmetic_intensity [FLOP/B] and achieved flops_per_s [FLOP/s];
-        peak_flops_per_s [FLOP/s] and peak_bytes_per_s [B/s] of the data sheet, and both multiplied
-        by the efficiencies of the kernels (fitted_flops_per_s, fitted_bytes_per_s). Host time is a
-        component named host. Undefined values are NaN.
+        larger share of the data sheet's bandwidth or arithmetic over both times [-]; flop [FLOP]
+        and bytes of device memory [B]; arithmetic_intensity [FLOP/B] and achieved flops_per_s
+        [FLOP/s]; peak_flops_per_s [FLOP/s] and peak_bytes_per_s [B/s] of the data sheet, and both
+        multiplied by the efficiencies of the kernels (fitted_flops_per_s, fitted_bytes_per_s). Host
+        time is a component named host. Undefined values are NaN.
 
     Examples
     --------
@@ -246,8 +247,8 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
             for name, part in time.work().components.items()
         }
         if np.any(time.host_time):
-            columns["host"] = {"kind": "host", "time": time.host_time, "hidden_time": 0.0}
-            columns["host"]["flop"] = 0.0
+            of_host = {"kind": "host", "time": time.host_time, "hidden_time": 0.0, "flop": 0.0}
+            columns["host"] = of_host
         for component, values in columns.items():
             flat = {n: np.ravel(np.broadcast_to(v, shape)) for n, v in values.items()}
             parts.append(pd.DataFrame(points | {"pass": label, "component": component} | flat))
@@ -256,17 +257,17 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
 
 
 def _columns(work: Work, time: ComponentTime, deployment: Deployment) -> dict[str, Any]:
-    """Return the columns of a component: time, work, rates, and the roofs that bound the rates."""
+    """Return the columns of a component: time, work, rates, and the limits of the rates."""
     seconds, own = time.total_time, time.own_time
     kernels = deployment.kernels.parameters(work.kind, work.stored_dtype, work.dtype)
     peak_bytes = deployment.hardware.memory.peak_bytes_per_s
     arithmetic = deployment.kernels.arithmetic(work.kind, work.stored_dtype, work.dtype)
     peak_flops = deployment.hardware.peak_flops_per_s(arithmetic)
-    fitted_flops = kernels.compute_efficiency * peak_flops  # above it in a wider, faster dtype
+    fitted_flops = kernels.compute_efficiency * peak_flops  # above the peak with a faster dtype
     peak_flops = max(peak_flops, float(fitted_flops))
     moved = np.asarray(work.weight_bytes + work.activation_bytes + work.cache_bytes)
     flop = np.asarray(work.flop)
-    is_cached = (kernels.activation_efficiency or 0.0) > 1  # read from a cache, not from memory
+    is_cached = (kernels.activation_efficiency or 0.0) > 1  # activations come from the L2 cache
     read = moved - is_cached * np.asarray(work.activation_bytes)
     with np.errstate(divide="ignore", invalid="ignore"):
         intensity, attained = flop / moved, flop / own

@@ -1,4 +1,4 @@
-"""Plan a schedule as an engine runs it: up to where drafting pays or memory ends."""
+"""Plan a schedule for an engine, up to where drafting stops paying or memory ends."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from specmodel.core.base.text import Viewed
 from specmodel.core.base.units import FloatArray, check, single
 from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.memory import MemoryUse
-from specmodel.core.drafters.by_name import drafter_kind
-from specmodel.core.drafters.published import is_in_checkpoint
+from specmodel.core.prediction.accepted import kind_of
 from specmodel.core.prediction.case import Case
 from specmodel.core.prediction.cautions import notes_of_times
 from specmodel.core.prediction.gains import Gain, gains_at
 from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.predicting import plain_points, predict_deployed
 from specmodel.core.prediction.table import Row
-from specmodel.plan.config_formats import ConfigFormat
+from specmodel.plan.config_formats import ConfigFormat, default_path, graph_option, num_modules
 from specmodel.plan.schedule import DEFAULT_TOLERANCE, Schedule, draft_length_schedule
 
 _IN_MEMORY, _MORE_FIT = "the largest that fits in memory", "though more fit in memory"
@@ -34,36 +33,37 @@ DEFAULT_MAX_BATCH_SIZE = 512
 """Largest batch size of a schedule where more would fit in memory [request]."""
 OF_ALL = "none, as a schedule has all"
 AS_ASKED = "as asked"
-"""Why batch sizes end where the last one was given."""
+"""Reason for the last batch size if the user gave it."""
 _MOST_JUDGED = 1000
-"""Batch sizes that are told one by one as sure or open [-]."""
+"""Most batch sizes whose intervals are all computed [-]."""
 _WORTH = 1.01
-"""Speedup above which a batch size that may pay or not is still worth a seat [-]."""
+"""Speedup above which a schedule keeps a batch size, even if its interval includes 1 [-]."""
 
 
 class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """A schedule for an engine, and the prediction from which it was made.
+    """A schedule for an engine, and the prediction behind it.
 
     Parameters
     ----------
     config, path, served
-        Format in which the engine accepts it; path of the draft model, "" for a placeholder; name
-        of the target in the engine's start command.
+        Format in which the engine accepts the schedule; path of the draft model, "" for a
+        placeholder; name of the target in the engine's start command.
     prediction, gain
         Prediction at all contexts, draft lengths and batch sizes. Speedup by context, batch size
         and draft length, from 0 [-].
     schedule, unbound
         The schedule, and the schedule without the engine's own rule.
     end
-        Reason why the batch sizes end where they do.
+        Reason for the last batch size.
     alone
-        With several contexts, a plan for each alone, up to what fits in memory there.
+        With several contexts, a plan for each context by itself, up to the largest batch that fits
+        in memory.
     whole, freed
-        The schedule for all batch sizes, if `schedule` ends earlier. The same with larger CUDA
-        graphs, if that gains more.
+        The schedule for all batch sizes, if `schedule` ends earlier. The schedule with larger CUDA
+        graphs, if these gain more.
     targets, carried
         If a load was simulated, fields of the `simulate.Targets` that requests should meet, and the
-        rate that each schedule sustains within them.
+        rate that each schedule sustains within the targets.
     """
 
     room = "schedules"
@@ -84,7 +84,7 @@ class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def deployment(self) -> Deployment:
-        """What runs where."""
+        """Target, drafter, GPUs and engine."""
         return self.prediction.deployment
 
     @property
@@ -100,11 +100,11 @@ class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def notes(self) -> tuple[Note, ...]:
-        """The prediction's notes, with those on graphs and memory made for the schedule."""
-        passed_over = notes_of_times(self.prediction.evaluation)
+        """The prediction's notes; those on graphs and memory describe the schedule."""
+        replaced = notes_of_times(self.prediction.evaluation)
         longest = self.schedule.max_draft_length
         own = self._memory.warnings(self.prediction.batch_size, longest)
-        others = (note for note in self.prediction.notes if note not in passed_over)
+        others = (note for note in self.prediction.notes if note not in replaced)
         of_contexts = (
             Note("at_context", {"context": context, "note": note})
             for context, plan in zip(self.context_length, self.alone, strict=False)
@@ -114,35 +114,35 @@ class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def graph_notes(self) -> list[Note]:
-        """A note with the lengths whose steps exceed all CUDA graphs, if there are any."""
+        """A note with the draft lengths whose steps exceed all CUDA graphs, if there are any."""
         limit, sizes = self.deployment.graph_limit, self.schedule.batch_size.astype(float)
         tokens = self.schedule.draft_length.astype(float) + 1
         notes = self.deployment.graph_warnings(sizes, tokens)
         if limit is None or not notes:
             return []
-        past = limit.is_beyond(sizes, sizes * tokens, self.deployment.layout.replicas)
-        told = {"scheduled": sorted({*self.schedule.draft_length[past].tolist()} - {0})}
-        return [replace(note, values={**note.values, **told}) for note in notes]
+        is_beyond = limit.is_beyond(sizes, sizes * tokens, self.deployment.layout.replicas)
+        lengths = sorted({*self.schedule.draft_length[is_beyond].tolist()} - {0})
+        return [replace(note, values={**note.values, "scheduled": lengths}) for note in notes]
 
     @property
     def _memory(self) -> MemoryUse:
-        """The memory of an engine with room for the longest draft in every request."""
+        """Memory of an engine that reserves room for the longest draft in each request."""
         longest = self.schedule.max_draft_length
         return replace(self.prediction.evaluation.memory, verify_tokens=longest + 1)
 
     @cached_property
     def largest(self) -> int:
-        """The last batch size that fits in memory with the longest draft [request]."""
+        """The largest batch size that fits in memory with the longest draft [request]."""
         return int(self._memory.max_batch_size.min())
 
     @property
     def context_length(self) -> list[int]:
-        """Contexts, which have equal weight [token]."""
+        """The contexts, which have equal weight [token]."""
         return [int(context) for context in self.prediction.context_length[:, 0, 0]]
 
     @cached_property
     def speedup(self) -> FloatArray:
-        """Speedup with the schedule by context and batch size; 1 where no drafter is loaded [-]."""
+        """Speedup with the schedule by context and batch size; 1 if no drafter is loaded [-]."""
         lengths = self.schedule.draft_length[None, :, None]
         found = np.take_along_axis(self.gain, lengths, axis=-1)[..., 0]
         return found if self.schedule.max_draft_length else np.ones_like(found)
@@ -150,26 +150,27 @@ class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def fragment(self) -> str:
         """The schedule as text of the engine's configuration; "" if speculation should be off."""
-        modules = max(len(self.deployment.drafter.parts), 1)
-        return self.config.fragment(self.schedule, self._kind, modules, self._path)
+        kind, modules = kind_of(self.deployment), num_modules(self.deployment)
+        return self.config.fragment(self.schedule, kind, modules, self._path)
 
     @property
     def place(self) -> str:
-        """Where the fragment goes, and which options it needs, as text; "" without a fragment."""
+        """Where to put the fragment and which options it needs, as text; "" without a fragment."""
         return self.place_with(self._graphs)
 
     def place_with(self, sizes: str) -> str:
-        """Return `place`, with options for graphs and requests if the engine reads a file."""
-        told = self.config.place(self.schedule, self._kind, self._path) if self.fragment else ""
-        return told if self.config.start or not told else f"{told}{sizes}"
+        """Return `place`; if the engine reads a file, with the options `sizes`."""
+        if not self.fragment:
+            return ""
+        place = self.config.place(self.schedule, kind_of(self.deployment), self._path)
+        return place if self.config.start else f"{place}{sizes}"
 
     @property
     def limits(self) -> str:
         """The engine's options for the largest batch of one replica, as on its command line."""
         requests = min(self.schedule.batch_size.size, self.largest or MAX_VALUES)
         graphs = self._graphs if self.config.start else ""  # else in `place`
-        replicas = self.deployment.layout.replicas
-        return f"{self.config.requests_option(requests, replicas)}{graphs}"
+        return f"{self.config.requests_option(requests, self.deployment.layout.replicas)}{graphs}"
 
     @property
     def caveats(self) -> Sequence[str]:
@@ -183,38 +184,29 @@ class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def _path(self) -> str | None:
-        """The path of the draft model; None where it is part of the target's checkpoint."""
-        is_inside = is_in_checkpoint(self.deployment.target, self._kind)
-        return self.path or (None if is_inside else "")
-
-    @property
-    def _kind(self) -> str:
-        return drafter_kind(self.deployment.drafter, self.deployment.target)
+        """The path of the draft model; None if the target's checkpoint contains it."""
+        return self.path or default_path(self.deployment)
 
     @property
     def _graphs(self) -> str:
-        """The engine's own option for CUDA graphs, where their size was given."""
-        limit, engine = self.deployment.graph_limit, self.deployment.engine
-        is_own = engine.graphs == self.config.name.lower()
-        return f" {limit.typed}" if limit and is_own and not limit.default_of else ""
+        """The engine's own option for CUDA graphs, if the user gave their size."""
+        is_own = self.deployment.engine.graphs == self.config.name.lower()
+        return graph_option(self.deployment) if is_own else ""
 
     @cached_property
     def gains(self) -> list[Gain | None]:
-        """How sure the gain at each batch size is; None over several contexts or without a draft.
+        """Interval and chance of each batch size's gain; None over several contexts or undrafted.
 
-        Of very many batch sizes only those that gain most and least are judged.
+        Of more than 1,000 batch sizes, only those with the largest and smallest gain have them.
         """
         speedup, lengths = self.schedule.speedup, self.schedule.draft_length.tolist()
-        found: list[Gain | None] = [None] * len(lengths)
         if len(self.gain) > 1 or not any(lengths):
-            return found
-        are_many = len(lengths) > _MOST_JUDGED
-        ends = sorted({int(speedup.argmax()), int(speedup.argmin())})
-        places = ends if are_many else range(len(lengths))
+            return [None] * len(lengths)
+        places = {int(speedup.argmax()), int(speedup.argmin())}
+        places = places if len(lengths) > _MOST_JUDGED else {*range(len(lengths))}
         rows = [{"batch_size": place + 1, "draft_length": lengths[place]} for place in places]
-        for place, gain in zip(places, gains_at(self.prediction, rows), strict=True):
-            found[place] = gain
-        return found
+        found = dict(zip(places, gains_at(self.prediction, rows), strict=True))
+        return [found.get(place) for place in range(len(lengths))]
 
     def rows(self) -> list[Row]:
         """Return a row for each batch size, with its interval and whether it fits in memory."""
@@ -228,7 +220,7 @@ class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def ranges(self) -> list[Row]:
         """Return a row for each range of batch sizes: draft length, speedups, loss and fit.
 
-        An interval covers all intervals at the batch sizes of its range.
+        An interval covers the intervals at all batch sizes of its range.
         """
         every, rows, ends = self.rows(), list[Row](), ("speedup", "speedup_low", "speedup_high")
         for first, last, length in self.schedule.ranges:
@@ -243,16 +235,16 @@ class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return rows
 
     def rows_by_context(self) -> list[Row]:
-        """Return the rows of the plan of each context alone."""
+        """Return the rows of each context's own plan."""
         plans = zip(self.context_length, self.alone, strict=False)
         return [{"context_length": at, **row} for at, plan in plans for row in plan.rows()]
 
     @cached_property
     def paying(self) -> int:
-        """The last batch size that is worth a seat [request].
+        """The last batch size at which drafting is worth it [request].
 
-        Ranges at the end go that surely gain nowhere and little on average, and of the range before
-        what gains little. Where no draft costs nothing, the range without one stays.
+        From the end, this drops ranges without a sure gain whose mean gain is small, and then the
+        last batch sizes with a small gain. A range without a draft stays if it loses nothing.
         """
         schedule, most = self.schedule, self.schedule.batch_size.size
         if self.whole or not schedule.max_draft_length:
@@ -286,19 +278,19 @@ def plan_schedule(
     tolerance: float | None = None,
     ends: bool = True,
 ) -> Plan:
-    """Return the schedule of draft lengths that gains most, in an engine's format.
+    """Return the schedule of draft lengths with the largest gain, in an engine's format.
 
     Parameters
     ----------
     case
-        What runs where, and its acceptance. All contexts have equal weight.
+        Deployment, acceptance and contexts, which have equal weight.
     config
         Format of the engine's schedule, as `config_format` returns it.
     max_batch_size
         Last batch size; if None, the largest that fits in memory, at most 512 [request].
     tolerance, ends
-        Share of the best speedup that fewer changes may cost, 0.01 if None [-]. Whether the
-        schedule ends where speculation stops paying, unless `max_batch_size` is given.
+        Share of the best speedup to give up for fewer changes of length, 0.01 if None [-]. Whether
+        the schedule ends where speculation stops paying, unless you give `max_batch_size`.
     """
     config.check_drafter(case)
     length = {"draft_length": case.draft_length}
@@ -315,8 +307,7 @@ def plan_schedule(
     points = {**load} if typed is None else {"context_length": contexts[:, None, None], **load}
     case = replace(case, assumed={**case.assumed, **assumed}, points=points)
     last, end = _last_batch(case, contexts.max(), longest, max_batch_size)
-    most = max(last, _last_batch(case, contexts.min(), longest, max_batch_size)[0])
-    sizes = {"max_batch_size": most, "max_draft_length": longest, "contexts": contexts.size}
+    sizes = {"max_batch_size": last, "max_draft_length": longest, "contexts": contexts.size}
     check_points("max_batch_size", sizes, of="")
     how: dict[str, Any] = {"max_batch_size": max_batch_size, "tolerance": tolerance, "ends": False}
     alone = [
@@ -361,7 +352,7 @@ def _planned(
 
 
 def _with_room(make: Callable[[int, str, int], Plan], plan: Plan) -> Plan:
-    """Return a plan up to the batch that fits with its own longest draft, not one considered."""
+    """Return a plan up to the batch that fits with the longest draft of its own schedule."""
     room, last = plan.largest, plan.schedule.batch_size.size
     if plan.end != _IN_MEMORY or plan.deployment.recurrent_model is None or room <= last:
         return plan
@@ -372,7 +363,7 @@ def _with_room(make: Callable[[int, str, int], Plan], plan: Plan) -> Plan:
 
 
 def _freed(case: Case, config: ConfigFormat, tolerance: float, plan: Plan) -> Schedule | None:
-    """Return the schedule, with no longer drafts, if graphs held all steps; None if as good."""
+    """Return the schedule if CUDA graphs covered all its steps; None if it gains no more."""
     chosen = plan.schedule
     if case.deployment.graph_limit is None:
         return None
@@ -383,7 +374,7 @@ def _freed(case: Case, config: ConfigFormat, tolerance: float, plan: Plan) -> Sc
 
 
 def _last_batch(case: Case, context: float, longest: int, asked: int | None) -> tuple[int, str]:
-    """Return the last batch size of the schedule [request], and the reason as text."""
+    """Return the last batch size of a schedule [request], and the reason as text."""
     if asked is not None:
         most = check("max_batch_size", asked, minimum=1, maximum=MAX_VALUES, whole=True)
         return int(most), AS_ASKED

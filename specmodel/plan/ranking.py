@@ -1,4 +1,4 @@
-"""Rank alternatives or draft lengths at each batch size: the fastest, and those as good."""
+"""Rank alternatives at each batch size: the fastest, and those that are as fast."""
 
 from __future__ import annotations
 
@@ -13,38 +13,36 @@ from specmodel.core.prediction.table import Row
 
 
 class Ranking:
-    """Alternatives by batch size, the fastest first: that of most tokens a second and GPU.
+    """Alternatives by batch size, in order of tokens per second and GPU.
 
     Parameters
     ----------
     best
-        A row for each alternative and batch size, as `answers.compare` returns it. Rows that fit in
-        memory are ranked, all if none fits.
+        A row for each alternative and batch size, as in `compare`. Rows that fit in memory are
+        ranked, or all if none fits.
     deployments
-        Of each, which tell whether two err alike.
+        Deployment of each alternative, which decides whether two alternatives share their errors.
     """
 
     def __init__(self, best: list[Row], deployments: Mapping[str, Deployment]) -> None:
         self.best, self.deployments = best, deployments
         self.kept = [row for row in best if row["fits"]] or [*best]
-        names = dict.fromkeys(row["alternative"] for row in best)
-        self.numbers: dict[str, int] = {name: i for i, name in enumerate(names, 1)}
+        self.numbers = {name: i for i, name in enumerate(deployments, 1)}
         self.by_size: dict[int, list[Row]] = {}
-        for row in sorted(self.kept, key=lambda r: -r["throughput_per_gpu"]):
+        for row in sorted(self.kept, key=lambda r: (r["batch_size"], -r["throughput_per_gpu"])):
             self.by_size.setdefault(row["batch_size"], []).append(row)
-        self.by_size = dict(sorted(self.by_size.items()))
 
     def fastest(self, rows: Sequence[Row], by: str = "throughput_per_gpu") -> list[str]:
-        """Return the names of the best alternative by column `by`, and of those not told apart."""
+        """Return the name of the best row by column `by`, and the names within its error."""
         return as_good({row["alternative"]: row[by] for row in rows}, self.deployments)
 
     def close(self, rows: Sequence[Row]) -> str:
-        """Return as text the numbers of alternatives not told apart from the fastest."""
+        """Return as text the numbers of the alternatives within the error of the fastest."""
         others = self.fastest(rows)[1:]
         return among(self.numbers.values(), (self.numbers[name] for name in others))
 
     def winners(self, by: str = "throughput_per_gpu") -> dict[str, list[str]]:
-        """Return the names of `fastest` that hold in each run of batch sizes, by these sizes."""
+        """Return the names in `fastest` that each range of batch sizes has in common, by range."""
         found = list[tuple[int, int, list[str]]]()
         for size, rows in self.by_size.items():
             names = self.fastest(rows, by)
@@ -54,9 +52,9 @@ class Ranking:
         return {ranges_text([(first, last)]): names for first, last, names in found}
 
     def for_all(self) -> tuple[str, float, int] | None:
-        """Return the alternative whose largest loss is least, that loss [-] and its batch size.
+        """Return the alternative with the smallest maximal loss, that loss [-] and its batch size.
 
-        None if no alternative fits in memory at all batch sizes.
+        The result is None if no alternative fits in memory at all batch sizes.
         """
         lags: dict[str, list[tuple[float, int]]] = {}
         for size, rows in self.by_size.items():
@@ -68,18 +66,18 @@ class Ranking:
 
     @property
     def next_slower(self) -> list[tuple[float, float]]:
-        """Least and most that the second is slower [-], where the first is sure at all sizes."""
+        """Least and largest lag of the second [-], if one alternative surely leads everywhere."""
         lags = [self.lag(rows[1]) for rows in self.by_size.values() if len(rows) > 1]
         is_sure = lags and not any(map(self.close, self.by_size.values()))
         return [(min(lags), max(lags))] if is_sure and len(self.winners()) == 1 else []
 
     def lag(self, row: Row) -> float:
-        """Return how much longer an alternative takes for a token of a GPU than the fastest."""
+        """Return by how much a token of a GPU needs longer than with the fastest [-]."""
         first = self.by_size[row["batch_size"]][0]
         return float(first["throughput_per_gpu"] / row["throughput_per_gpu"] - 1)
 
     def facts(self) -> dict[str, Fact]:
-        """Return the fastest by batch size, the best one for all, and what drafts gain."""
+        """Return the fastest by batch size, the best for all sizes, and the gain of speculation."""
         winners, every, deployments = self.winners(), self.by_size.values(), self.deployments
         models = {d.target.name for d in deployments.values()}
         name, slower, at = (self.for_all() if len(winners) > 1 else None) or (None, None, None)
@@ -111,9 +109,9 @@ class Ranking:
 def carried_facts(
     rows: Sequence[Row], deployments: Mapping[str, Deployment], targets: Mapping[str, float]
 ) -> dict[str, Fact]:
-    """Return who carries most per GPU within `targets` [s], and those not told apart from it.
+    """Return which alternatives sustain most per GPU within `targets` [s], and how much.
 
-    `rows` have what each alternative carries: of a steady batch or, in a simulation, of requests.
+    `rows` contain the throughput of a steady batch or, from a simulation, the rate of requests.
     """
     of = {"throughput_per_gpu_within": "token/s", "capacity_per_gpu": "request/s"}
     column = next(name for name in of if name in rows[0])
@@ -130,7 +128,7 @@ def carried_facts(
 
 
 def lengths_by_size(best: list[Row]) -> dict[str, tuple[int, int]]:
-    """Return the least and the largest of the best lengths by batch sizes [token]."""
+    """Return the shortest and the longest of the best lengths, by range of batch sizes [token]."""
     lengths: dict[int, list[int]] = {}
     for row in sorted(best, key=lambda row: int(row["batch_size"])):
         lengths.setdefault(row["batch_size"], []).append(row["draft_length"])

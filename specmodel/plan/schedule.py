@@ -1,4 +1,4 @@
-"""Choose the draft length by batch size: the most speedup with few changes."""
+"""Choose the draft length by batch size, for a large speedup with few changes of length."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DEFAULT_TOLERANCE = 0.01
 
 _COLUMNS = ("batch_size", "draft_length", "speedup", "best_draft_length", "best_speedup")
-"""Of `Schedule.rows`."""
+"""Columns of `Schedule.rows`."""
 
 IntArray = NDArray[np.int64]
 
@@ -30,13 +30,13 @@ class Schedule(Struct, frozen=True, kw_only=True, eq=False):
     Parameters
     ----------
     draft_length, speedup
-        Drafted tokens at each batch size, 0 for none [token], and the speedup with them [-].
+        Draft length at each batch size, 0 for no draft [token], and the speedup with it [-].
     best_draft_length, best_speedup
-        The draft length with the largest speedup at each batch size, however often it changes, and
+        The draft length with the largest speedup at each batch size, regardless of changes, and
         that speedup [token] [-].
     single_draft_length, single_speedup
-        The single length with the largest mean speedup, 0 for none [token], and its speedup at each
-        batch size [-].
+        The single length with the largest mean speedup, 0 for no draft [token], and its speedup at
+        each batch size [-].
     """
 
     draft_length: IntArray
@@ -58,12 +58,12 @@ class Schedule(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def max_draft_length(self) -> int:
-        """Longest draft; 0 if there is none at any batch size [token]."""
+        """Longest draft; 0 if no batch size has a draft [token]."""
         return int(self.draft_length.max())
 
     @property
     def mean_speedup(self) -> float:
-        """Geometric mean, with batch sizes equally likely on a logarithmic scale [-]."""
+        """Geometric mean of the speedup, with batch sizes equally likely on a log scale [-]."""
         return mean_speedup(self.speedup)
 
     @property
@@ -78,11 +78,11 @@ class Schedule(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def gain_over_single(self) -> float:
-        """Mean speedup over that of the best single length [-]."""
+        """Mean speedup over the mean speedup of the best single length [-]."""
         return mean_speedup(self.speedup) / mean_speedup(self.single_speedup)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a plain dict for each batch size, in ascending order."""
+        """Return a dict for each batch size, in ascending order."""
         return rows_of({name: getattr(self, name) for name in _COLUMNS})
 
     def to_frame(self) -> pd.DataFrame:
@@ -99,13 +99,14 @@ def draft_length_schedule(
     tolerance: float = DEFAULT_TOLERANCE,
     longest_first: bool = False,
 ) -> Schedule:
-    """Return the draft length by batch size that gains most with few changes of length.
+    """Return the draft length by batch size with the largest gain and few changes of length.
 
-    A length is allowed at a batch size if its speedup is within the tolerance of the best, and at
-    least that of no draft. If no draft pays, the length is 0. Of all schedules of allowed lengths,
-    the result has the fewest changes of length, and then the smallest loss. Dynamic programming
-    over batch sizes finds it exactly, as the rest of a schedule depends only on the current length.
-    Means and losses weight batch size B by 1/B: sizes are equally likely on a logarithmic scale.
+    A length is allowed at a batch size if its speedup is within the tolerance of the best speedup,
+    and at least the speedup of no draft. If no draft pays, the length is 0. Of all schedules of
+    allowed lengths, the result has the fewest changes of length, and of these the smallest loss.
+    Dynamic programming over batch sizes finds it exactly, as the rest of a schedule depends only on
+    the current length. Means and losses weight batch size B by 1/B: sizes are equally likely on a
+    logarithmic scale.
 
     Parameters
     ----------
@@ -113,14 +114,14 @@ def draft_length_schedule(
         Predicted speedup, with batch sizes 1, 2, … on the second last axis and draft lengths 1, 2,
         … on the last. Other axes, such as contexts, enter as geometric means [-].
     idle_speedup
-        Speedup without a draft, by batch size and the other axes: below 1 if the engine still runs
-        a loaded drafter. If no schedule pays on average, the result is 0 everywhere: the drafter is
-        then not loaded, and the speedup is 1 [-].
+        Speedup without a draft, by batch size and the other axes: below 1 if a loaded drafter still
+        runs. If no schedule pays on average, the length is 0 everywhere. The drafter is then not
+        loaded, and the speedup is 1 [-].
     tolerance
         Share of the best speedup that a batch size may give up, from 0 to below 1 [-].
     longest_first
-        Whether the draft at batch size 1 must be the longest. The schedule then has the best mean
-        over all lengths there, even if that length does not pay at 1.
+        Whether the draft at batch size 1 must be the longest. Of all lengths at batch size 1, the
+        schedule then has the one with the best mean, even if that length does not pay there.
 
     Examples
     --------
@@ -156,7 +157,7 @@ def draft_length_schedule(
 
 
 def mean_speedup(speedup: Numeric) -> float:
-    """Return the geometric mean over batch sizes 1, 2, …, batch size B weighted by 1/B [-]."""
+    """Return the geometric mean over batch sizes 1, 2, …; batch size B has the weight 1/B [-]."""
     gain = np.log(check("speedup", speedup, above=0))
     return float(np.exp(np.average(gain, weights=1 / np.arange(1, gain.size + 1))))
 
@@ -179,15 +180,15 @@ def draft_ranges(draft_length: Numeric) -> tuple[tuple[int, int, int], ...]:
 
 
 def _along(gain: FloatArray, lengths: IntArray) -> FloatArray:
-    """Return the speedup of one length at each batch size."""
+    """Return the speedup at each batch size, with one draft length for each."""
     return np.asarray(gain[np.arange(len(gain)), lengths])
 
 
 def _losses(gain: FloatArray, tolerance: float) -> FloatArray:
-    """Return the weighted loss of each length, infinite where it is not allowed.
+    """Return the weighted loss of each length, infinite if the length is not allowed.
 
-    The loss is the logarithm of the best speedup over this one: summed over batch sizes it is, up
-    to a constant factor, the logarithm of what the geometric mean loses.
+    The loss is the logarithm of the best speedup over the length's speedup. Its sum over batch
+    sizes is, up to a constant factor, the logarithm of the geometric mean of that ratio.
     """
     best = gain.max(axis=1, keepdims=True)
     is_allowed = (gain >= gain[:, :1]) & (gain >= (1 - tolerance) * best)
@@ -196,7 +197,7 @@ def _losses(gain: FloatArray, tolerance: float) -> FloatArray:
 
 
 def _longest_first(gain: FloatArray, tolerance: float) -> IntArray:
-    """Try each length as the longest, at batch size 1; return the schedule of best mean speedup."""
+    """Return the schedule with the best mean speedup whose longest draft is at batch size 1."""
     tried = []
     for longest in range(gain.shape[1]):
         losses = _losses(gain[:, : longest + 1], tolerance)
@@ -208,11 +209,11 @@ def _longest_first(gain: FloatArray, tolerance: float) -> IntArray:
 
 
 def _cheapest_path(losses: FloatArray) -> IntArray:
-    """Return a column for each row: fewest changes of column, then least sum.
+    """Return a column for each row, with the fewest changes of column, then the least sum.
 
-    `costs` holds changes and sum of the best path to each column. A change costs the same from any
-    column, so only the cheapest of all has to be compared with staying. `came_from` keeps the
-    choices, and the path is read off it backwards.
+    `costs` contains the changes and the sum of the best path to each column. A change costs the
+    same from any column. Therefore, the only alternative to staying is to leave the cheapest
+    column. `came_from` contains these choices, from which the path follows backwards.
     """
     first, *rows = losses.tolist()
     none = (math.inf, math.inf)

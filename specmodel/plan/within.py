@@ -1,9 +1,10 @@
-"""Find the largest batch within a time per token, with and without speculation, and its limit."""
+"""Find the largest batch that meets a time per token, with and without speculation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Self
 
 import numpy as np
@@ -20,11 +21,11 @@ from specmodel.core.prediction.predicting import predicted
 from specmodel.core.prediction.table import Row
 
 _MOST_SEARCHED = 4096
-"""Most points that are tried for the largest batch within a target [-]."""
+"""Most points to predict in search of the largest batch within a target [-]."""
 _LARGEST_SEARCHED = 1024
-"""Largest batch size of alternatives that is tried, at least [request]."""
+"""Least batch size up to which alternatives are searched [request]."""
 _MOST_JUDGED = 512
-"""Points of which the interval is computed [-]."""
+"""Most points whose interval is computed [-]."""
 
 
 class LargestBatches(Struct, frozen=True, kw_only=True, dict=True):
@@ -35,9 +36,9 @@ class LargestBatches(Struct, frozen=True, kw_only=True, dict=True):
     target
         The time per token [s].
     prediction
-        The points that are searched.
+        The points to search.
     has_interval
-        Whether the batches have intervals.
+        Whether to compute intervals of the batches.
     """
 
     target: float
@@ -50,9 +51,9 @@ class LargestBatches(Struct, frozen=True, kw_only=True, dict=True):
     ) -> tuple[Prediction, Self]:
         """Return a prediction up to the largest batch within `target` [s], and the batches.
 
-        All batch sizes up to the largest are tried where they are not too many.
+        The search covers all batch sizes up to the largest one, unless these are too many.
         """
-        every, sizes = prediction, sorted({int(size) for size in np.ravel(prediction.batch_size)})
+        every, sizes = prediction, np.unique(prediction.batch_size).astype(int).tolist()
         case, most = prediction.case, sizes[-1]
         has_one_context = prediction.context_length.min() == prediction.context_length.max()
         is_few = prediction.tpot.size // len(sizes) * most <= _MOST_SEARCHED
@@ -61,7 +62,7 @@ class LargestBatches(Struct, frozen=True, kw_only=True, dict=True):
             every = replace(predicted(points), shown=prediction.shown)
         batches = cls(target=target, prediction=every, has_interval=has_interval)
         if case and batches.largest:
-            last = _size(batches.largest)
+            last = batches.largest["batch_size"]
             kept = case.at(batch_size=[*(size for size in sizes if size < last), last])
             prediction = replace(predicted(kept), shown=prediction.shown)
         return prediction, batches
@@ -79,7 +80,7 @@ class LargestBatches(Struct, frozen=True, kw_only=True, dict=True):
     def largest(self) -> Row | None:
         """The fastest row of the largest batch that meets the target with speculation, or None."""
         rows = self.kept(self.every)
-        return max(rows, key=lambda row: (_size(row), -row["tpot"]), default=None)
+        return max(rows, key=lambda row: (row["batch_size"], -row["tpot"]), default=None)
 
     @cached_property
     def plain(self) -> Row | None:
@@ -89,55 +90,52 @@ class LargestBatches(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def without(self) -> Sequence[Row]:
-        """The rows that fit in memory where no drafter is loaded."""
+        """The rows whose batch fits in memory if no drafter is loaded."""
         memory = self.prediction.evaluation.memory
         alone = replace(memory.deployment, drafter=NO_DRAFTER)
         room = replace(memory, deployment=alone, verify_tokens=1.0).max_batch_size
-        most = np.broadcast_to(room, self.prediction.batch_size.shape).ravel()
-        held = zip(self.every, most, strict=True)
-        return [row for row, last in held if row["batch_size"] <= last]
+        fits = np.ravel(self.prediction.batch_size <= room)
+        return [row for row, has_room in zip(self.every, fits, strict=True) if has_room]
 
     def ends(self, rows: Sequence[Row], time: str) -> tuple[int, int] | tuple[None, None]:
-        """Return the 80 % interval of the largest batch; None where no time ends it [request]."""
-        step = -(-len(rows) // _MOST_JUDGED)
-        judged = rows[::step] if step else []
+        """Return the 80 % interval of the largest batch [request]; None if no time limits it.
+
+        `time` is the column that must meet the target.
+        """
+        judged = rows[:: max(-(-len(rows) // _MOST_JUDGED), 1)]
         ends = ends_at(self.prediction, judged, time) if self.has_interval else None
         if ends is None:
             return None, None
-        pairs = [*zip(judged, ends, strict=True)]
-        held = ([_size(row) for row, end in pairs if end[of] <= self.target] for of in (1, 0))
-        low, high = (max(sizes, default=0) for sizes in held)
+        pairs = [*zip(map(_size, judged), ends, strict=True)]
+        low, high = (
+            max((size for size, end in pairs if end[of] <= self.target), default=0) for of in (1, 0)
+        )
         return (None, None) if low == high else (low, high)
 
     def facts(self) -> dict[str, Fact]:
-        """Return the target, the largest batches in it, and what the next larger one does."""
+        """Return the target, the largest batches that meet it, and why the next one does not."""
         fitting = [row for row in self.every if row["fits"]]
         largest, plain = self.largest, self.plain
         if not fitting:
             return {}
         facts = {"tpot_target": Fact(self.target, "s")}
         if largest:
-            facts |= {
-                "largest_batch": Fact(_size(largest), "request", *self.ends(fitting, "tpot")),
-                "throughput_within": Fact(largest["throughput"], "token/s"),
-                **self._next(_size(largest)),
-            }
+            ends = self.ends(fitting, "tpot")
+            facts["largest_batch"] = Fact(largest["batch_size"], "request", *ends)
+            facts["throughput_within"] = Fact(largest["throughput"], "token/s")
+            larger = [row for row in self.every if row["batch_size"] > largest["batch_size"]]
+            size = min(map(_size, larger), default=None)
+            fits = any(row["fits"] for row in larger if row["batch_size"] == size)
+            facts["missed_at" if fits else "without_room_at"] = Fact(size, "request")
         if plain:
             ends, rate = self.ends(self.without, "forward_time"), _rate(plain, "forward_time")
-            facts["largest_batch_plain"] = Fact(_size(plain), "request", *ends)
+            facts["largest_batch_plain"] = Fact(plain["batch_size"], "request", *ends)
             facts["throughput_within_plain"] = Fact(rate, "token/s")
         if not (largest or plain):
-            least = min(fitting, key=lambda row: row["tpot"])
+            least = min(fitting, key=itemgetter("tpot"))
             facts["least_tpot"] = Fact(least["tpot"], "s")
-            facts["least_tpot_at"] = Fact(_size(least), "request")
+            facts["least_tpot_at"] = Fact(least["batch_size"], "request")
         return known(facts.items())
-
-    def _next(self, largest: int) -> dict[str, Fact]:
-        """Return the next larger batch, which misses the target or does not fit."""
-        larger = [row for row in self.every if _size(row) > largest]
-        size = min(map(_size, larger), default=None)
-        fits = any(row["fits"] for row in larger if _size(row) == size)
-        return {"missed_at" if fits else "without_room_at": Fact(size, "request")}
 
     def row(self, price: float | None) -> Row:
         """Return the largest batches, their tokens/s per GPU, and the cost if `price` is given."""
@@ -145,7 +143,7 @@ class LargestBatches(Struct, frozen=True, kw_only=True, dict=True):
         ends = ("_plain", self.plain, "forward_time"), ("", self.largest, "tpot")
         for end, largest, time in ends:
             rate = _rate(largest, time) / gpus if largest else None
-            row[f"largest_batch_size{end}"] = _size(largest) if largest else None
+            row[f"largest_batch_size{end}"] = largest and largest["batch_size"]
             row[f"throughput_per_gpu_within{end}"] = rate
         if price is not None:
             cost = cost_per_million_tokens(price, 1, rate) if rate else None
@@ -161,9 +159,9 @@ def largest_batches(
     Parameters
     ----------
     cases
-        What is asked of each alternative, by its name.
+        The case of each alternative, by its name.
     target, prices
-        The time per token [s], and the price of a GPU of each for an hour, as far as given [-].
+        The time per token [s], and the known prices of a GPU for an hour, by alternative [-].
     """
     rows = list[Row]()
     for name, case in cases.items():
@@ -174,9 +172,9 @@ def largest_batches(
     return rows
 
 
-def _size(row: Row) -> int:
-    return int(row["batch_size"])
+_size = itemgetter("batch_size")
 
 
 def _rate(row: Row, time: str) -> float:
+    """Return the tokens per second of a batch whose tokens need the time in column `time`."""
     return float(row["batch_size"] / row[time])

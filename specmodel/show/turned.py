@@ -11,7 +11,7 @@ from specmodel.core.base.errors import refuse_given
 from specmodel.core.prediction.outcome import Prediction, Turned
 from specmodel.core.prediction.predicting import predicted
 from specmodel.core.prediction.table import Column, Row
-from specmodel.plan.advice import start_options, taken_length
+from specmodel.plan.config_formats import accepted_lengths, start_options
 from specmodel.plan.decision import Decision, decide
 from specmodel.show import forms, operator, report
 from specmodel.show.columns import of_table, units
@@ -91,7 +91,7 @@ def _measured_with(
     if decision:
         return decision.length, *decision.paste
     lengths = [int(row["draft_length"]) for row in paying]
-    length = taken_length(prediction.deployment, max(lengths, key=lengths.count))
+    *_, length = accepted_lengths(prediction.deployment, max(lengths, key=lengths.count))
     return length, *start_options(prediction, length)
 
 

@@ -13,7 +13,8 @@ from specmodel.core.prediction.gains import sources_at
 from specmodel.core.prediction.ground import place_of
 from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.table import Row
-from specmodel.plan.advice import Verdict, better_layout, gain_of, start_options
+from specmodel.plan.advice import Verdict, better_layout, gain_of
+from specmodel.plan.config_formats import start_options
 from specmodel.plan.decision import Decision, decide
 from specmodel.plan.within import LargestBatches
 from specmodel.show import forms, glossary, operator, report

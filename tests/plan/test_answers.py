@@ -1,9 +1,7 @@
 """Answers from predictions, against brute force, closed forms and MoESD's own definitions."""
 
 import itertools
-import tracemalloc
 from importlib import import_module
-from math import factorial
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ from specmodel import ngram_drafter, predict
 from specmodel.core.algebra import experts
 from specmodel.plan import break_even, compare, explain, sweet_spot, sweet_spots
 from specmodel.plan.curves import measured_unions
-from specmodel.plan.explaining import SPEEDUP_TERMS, VERIFY_TERMS, coalition_sums, shapley_values
+from specmodel.plan.explaining import SPEEDUP_TERMS, VERIFY_TERMS, shapley_values
 
 QWEN = {
     "target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "a800_sxm_80gb",
@@ -45,7 +43,7 @@ def grid(name, **changes):
 
 
 def brute_spot(batch, gain):
-    """By looking at every pair of ends."""
+    """Find the sweet spot from every pair of ends."""
     peak = max(range(len(batch)), key=lambda i: (gain[i], -i))
     runs = [
         (i, j)
@@ -115,7 +113,7 @@ def test_what_is_compared_are_the_best_lengths_of_all(name):
     assert table["best_draft_length"].tolist() == p.best_draft_length[0].astype(int).tolist()
     for i, row in enumerate(table.itertuples()):
         length = row.best_draft_length
-        if length == 0:  # with what a loaded drafter takes all the same
+        if length == 0:  # including the time that a loaded drafter needs
             assert row.speedup == pytest.approx(idle.speedup[i], rel=1e-12)
             assert row.tpot == pytest.approx(idle.tpot[i], rel=1e-12)
             assert row.limited_by == "none"
@@ -185,43 +183,14 @@ def test_alternatives_keep_their_rows_and_share_gpus():
 # Shapley values and waterfalls
 
 
-def brute_shapley(values):
-    """Average the marginal contribution over all orders, one by one."""
-    n = len(values).bit_length() - 1
-    found = np.zeros((n, *values.shape[1:]))
-    for order in itertools.permutations(range(n)):
-        coalition = 0
-        for player in order:
-            joined = coalition | 1 << player
-            found[player] += values[joined] - values[coalition]
-            coalition = joined
-    return found / factorial(n)
-
-
-@pytest.mark.parametrize("players", [1, 2, 3, 5])
-def test_shapley_values_are_the_mean_over_all_orders(players):
-    values = np.random.default_rng(players).normal(size=(2**players, 3))
-    found = shapley_values(values)
-    np.testing.assert_allclose(found, brute_shapley(values), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(found.sum(axis=0), values[-1] - values[0], rtol=0, atol=1e-12)
-
-
 def test_the_glove_game():
-    """One left glove, two right: a pair is worth 1; the left hand gets 2/3."""
+    """There is one left glove and two right ones, and a pair is worth 1: the left one gets 2/3."""
     worth = [float(c & 1 and bool(c & 6)) for c in range(8)]
     np.testing.assert_allclose(shapley_values(np.array(worth)), [2 / 3, 1 / 6, 1 / 6])
 
 
-@given(st.lists(st.floats(0, 5), min_size=1, max_size=6))
-def test_sums_of_coalitions(terms):
-    sums = coalition_sums(np.array(terms))
-    for coalition in range(2 ** len(terms)):
-        members = [t for i, t in enumerate(terms) if coalition >> i & 1]
-        assert sums[coalition] == pytest.approx(sum(members), abs=1e-12)
-
-
 def test_the_waterfall_is_the_mean_over_orders_of_the_step_itself():
-    """With nothing but numbers of the prediction: seconds by cause, then all orders of them."""
+    """Only from numbers of the prediction: seconds by cause, and all orders of the causes."""
     p = predict(**QWEN, batch_size=24, draft_length=4, acceptance=0.8)
     growth, terms = p.times.growth_by_cause(), list(explain(p).speedup)
     seconds = [float(growth[cause]) for cause in terms[:-1]]
@@ -278,12 +247,12 @@ def test_anywhere_the_terms_sum(name, batch, length, rate, context):
     assert tuple(e.speedup) == tuple(t for t in SPEEDUP_TERMS if t not in rare)
     causes = {cause: float(worth) for cause, worth in [*e.speedup.items()][:-1]}
     assert p.limited_by == min(causes, key=causes.get)
-    # a longer pass hides more of a host that launches each kernel, where no graph holds any
+    # without CUDA graphs, a longer pass hides more of the host's launches
     assert all(worth <= 1e-12 for cause, worth in causes.items() if cause != "overhead")
 
 
 def test_nothing_is_taken_where_verifying_is_the_faster():
-    """A longer pass hides more of a host that launches each kernel, beyond all graphs."""
+    """Without CUDA graphs, a longer pass hides more of the host's launches."""
     points = {"batch_size": 257, "draft_length": 1, "context_length": 5000}
     p = predict("qwen3-30b-a3b", "h200", drafter="ngram", engine="sglang", acceptance=0.6, **points)
     assert p.target_efficiency == 1
@@ -300,17 +269,11 @@ def test_an_explanation_as_a_table_has_both_ends():
         assert sum(values[:-1]) == pytest.approx(values[-1], abs=1e-12)
 
 
-@pytest.mark.slow
-def test_explaining_many_points_takes_room_for_few(monkeypatch):
-    many = grid("eagle", batch_size=range(1, 40_001))
-    tracemalloc.start()
-    found = explain(many).speedup
-    peak = tracemalloc.get_traced_memory()[1] / many.speedup.size
-    tracemalloc.stop()
-    assert peak < 3000, "bytes a point; all coalitions of all points at once take 6,000"
+def test_explaining_some_points_at_a_time_changes_no_value(monkeypatch):
+    found = explain(grid("eagle", batch_size=range(1, 41))).speedup
     monkeypatch.setattr(import_module("specmodel.plan.explaining"), "CHUNK", 7)
     for name, values in explain(grid("eagle", batch_size=range(1, 41))).speedup.items():
-        np.testing.assert_allclose(values, found[name][:, :40], rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(values, found[name], rtol=1e-12, atol=1e-12)
 
 
 UNIONS = measured_unions().dropna(subset="measured")
@@ -324,7 +287,7 @@ PUBLISHED = {
 
 
 def _fit(rows):
-    """The correlation with the least squared log error on a model's rows, and the residuals."""
+    """Return the correlation with the least squared log error on rows, and the residuals."""
     columns = ("num_experts", "experts_per_token", "tokens", "measured")
     E, k, s, measured = (rows[name].to_numpy(float) for name in columns)
     grid = np.linspace(0, 1, 20_001)[:, None]
@@ -343,7 +306,7 @@ def test_the_unions_that_ship_are_those_published():
 
 
 def test_correlated_union_meets_the_measured_ones():
-    """One parameter a model; 4.5 % mean and 10 % worst over the models with several rows."""
+    """With one parameter per model: mean error 4.5 %, largest 10 %, if a model has several rows."""
     fits = {model: _fit(part) for model, part in UNIONS.groupby("model")}
     residuals = np.concatenate([residual for _, residual in fits.values() if residual.size > 1])
     assert np.abs(residuals).mean() <= 0.045

@@ -1,4 +1,4 @@
-"""What is pasted: judged at every batch size up to the largest asked, on popular deployments."""
+"""Pasted settings of popular deployments, judged at every batch size up to the largest."""
 
 from pathlib import Path
 from shlex import split
@@ -15,7 +15,7 @@ POPULAR = (Path(__file__).parents[1] / "data" / "popular.txt").read_text().split
 
 
 def arguments(words):
-    """Arguments of a line of words and options, None for a comment."""
+    """Return the arguments in a line of words and options."""
     target, hardware, *options = split(words, comments=True)
     pairs = zip(options[::2], options[1::2], strict=True)
     named = {name[2:].replace("-", "_"): value for name, value in pairs}
@@ -26,11 +26,11 @@ def arguments(words):
 
 @pytest.fixture(scope="module")
 def decided(pytestconfig):
-    """Decisions on popular deployments by their line, where acceptance is known: half or all."""
+    """Decisions on popular deployments by their line, half of them or all with --slow."""
     popular = POPULAR[:: 1 if pytestconfig.getoption("slow") else 2]
     asked = {line: arguments(line) for line in popular if split(line, comments=True)}
     predictions = {line: predict(**given) for line, given in asked.items()}
-    # where no acceptance is known, with that of a median head: what is pasted to measure with
+    # without a known acceptance, the median head's: these settings are pasted for a measurement
     known = {line: predicted(p.case.with_typical()) for line, p in predictions.items()}
     asked = {
         line: given | ({"acceptance": "typical"} if predictions[line].turned else {})
@@ -42,13 +42,13 @@ def decided(pytestconfig):
 
 
 def typed(given, decision):
-    """Arguments with which what is pasted is predicted anew."""
+    """Return the arguments that predict the pasted settings anew."""
     graphs = int(decision.graphs.option.split()[-1]) if decision.graphs else None
     return {**given, "graph_limit": graphs}
 
 
 def test_nothing_pasted_loses_at_any_batch_size_asked_or_not(decided):
-    """Recomputed with the pasted length, or lengths, and graphs."""
+    """Predicted anew with the pasted length, or schedule, and CUDA graphs."""
     for line, (given, decision) in decided.items():
         every = np.arange(1, int(np.max(decision.prediction.batch_size)) + 1)
         length = decision.plan.schedule.draft_length if decision.plan else decision.length
@@ -61,7 +61,7 @@ def test_nothing_pasted_loses_at_any_batch_size_asked_or_not(decided):
 
 
 def test_what_is_pasted_is_near_the_best_of_each_batch_size(decided):
-    """From 1 to 64 requests, of more that were judged: within 3 % in the mean, 8 % in each."""
+    """From 1 to 64 of the judged requests: behind the best by at most 3 % on average."""
     lost = []
     for given, decision in decided.values():
         sizes = 2 ** np.arange(7)
@@ -76,7 +76,7 @@ def test_what_is_pasted_is_near_the_best_of_each_batch_size(decided):
 
 
 def test_a_typed_size_of_graphs_stays():
-    """So that shorter drafts, or a schedule, keep to it."""
+    """Shorter drafts, or a schedule, then stay within the size."""
     asked = {"target": "glm-4.6", "hardware": "8xh200", "batch_size": [1, 256]}
     free, held = decide(predict(**asked)), decide(predict(**asked, graph_limit=512))
     assert free.graphs
@@ -86,7 +86,7 @@ def test_a_typed_size_of_graphs_stays():
 
 
 def test_where_memory_ends_the_batch_others_wait():
-    """With drafts that leave room for fewer, tokens/s are those of the most that fit."""
+    """If drafts leave room for fewer requests, tokens/s are those of the most that fit."""
     decision = decide(predict("qwen3.5-397b", "h200"))
     assert decision.no_room_at == [256]
     assert not decision.prediction.fits.all()

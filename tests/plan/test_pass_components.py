@@ -1,4 +1,4 @@
-"""What passes consist of: against hand-counted work, and the times that they sum to."""
+"""Components of passes, compared with hand-counted work and with the times of the passes."""
 
 import numpy as np
 import pytest
@@ -75,7 +75,7 @@ def test_on_the_data_sheet_nothing_is_above_its_roof() -> None:
 
 
 def test_shares_of_the_data_sheet_count_hidden_time_and_no_bytes_of_a_cache() -> None:
-    """vLLM runs shared experts beside routed ones; what stays in the L2 is not read from memory."""
+    """vLLM overlaps shared and routed experts; bytes in the L2 cache are not read from memory."""
     p = predict("deepseek-v3", "8xh200", engine="vllm", acceptance=0.7, batch_size=[1, 16])
     table = pass_components(p)
     busy = table[table["flop"] > 0]
@@ -90,7 +90,7 @@ def test_shares_of_the_data_sheet_count_hidden_time_and_no_bytes_of_a_cache() ->
 
 
 def test_a_verify_pass_is_one_with_proposals() -> None:
-    """A look-up that seldom proposes: the others of the batch carry a token each."""
+    """If a look-up seldom proposes, the other requests of the batch verify one token each."""
     tokens = []
     for drafter in (ngram_drafter(), ngram_drafter(proposal_rate=0.25)):
         p = predict(**WHERE, drafter=drafter, batch_size=8, draft_length=3)

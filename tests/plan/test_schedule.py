@@ -1,4 +1,4 @@
-"""Draft length by batch size: against brute force, and as each engine reads it."""
+"""Draft lengths by batch size, compared with brute force and with what each engine reads."""
 
 import bisect
 import itertools
@@ -8,17 +8,21 @@ import re
 
 import numpy as np
 import pytest
+import yaml
 from engine_modules import own_module
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from printed import refused
 from rows import each_row, faults
 
+from specmodel import predict, schedule
+from specmodel.core.cost.launch import launched
+from specmodel.core.cost.launch_lines import launch_line
 from specmodel.plan import Schedule, config_format, draft_length_schedule, draft_ranges
 from specmodel.plan.schedule import mean_speedup
 from specmodel.simulate.policies import scheduled_draft_lengths
 
 COARSE = [0.8, 0.95, 0.99, 0.995, 1.0, 1.004, 1.01, 1.05, 1.2]
-"""Few values, so that ties are common."""
+"""Speedups: few values, which makes ties common."""
 
 
 @st.composite
@@ -40,7 +44,7 @@ def is_allowed(row, length, cap, tolerance):
 
 
 def cost(table, lengths):
-    """Changes of length, and what is lost, equally likely on a logarithmic scale."""
+    """Return changes of length, and the loss with sizes equally likely on a logarithmic scale."""
     loss = 0.0
     for size, (row, length) in enumerate(zip(table, lengths, strict=True), start=1):
         best = max(1.0, *row)
@@ -49,44 +53,37 @@ def cost(table, lengths):
 
 
 def cheapest(table, schedules):
-    """The least cost: sums that differ by rounding only are one."""
+    """Return the least cost; sums that differ only by rounding count as equal."""
     costs = [cost(table, lengths) for lengths in schedules]
     fewest = min(changes for changes, _ in costs)
     return fewest, min(loss for changes, loss in costs if changes == fewest)
 
 
+def schedules_up_to(cap, table, tolerance):
+    """Return all schedules of allowed lengths up to a longest one."""
+    lengths = [[k for k in range(cap + 1) if is_allowed(row, k, cap, tolerance)] for row in table]
+    return [*itertools.product(*lengths)]
+
+
+AMONG_ALL = given(tables(st.sampled_from(COARSE)), st.sampled_from([0, 0.001, 0.01, 0.1, 0.5]))
+
+
 @settings(max_examples=200)
-@given(tables(st.sampled_from(COARSE)), st.sampled_from([0, 0.001, 0.01, 0.1, 0.5]))
+@AMONG_ALL
 def test_no_schedule_of_all_is_cheaper(table, tolerance):
-    longest = len(table[0])
-    schedules = [
-        lengths
-        for lengths in itertools.product(range(longest + 1), repeat=len(table))
-        if all(
-            is_allowed(row, length, longest, tolerance)
-            for row, length in zip(table, lengths, strict=True)
-        )
-    ]
+    schedules = schedules_up_to(len(table[0]), table, tolerance)
     chosen = draft_length_schedule(table, tolerance=tolerance).draft_length.tolist()
     assert tuple(chosen) in schedules
     assert cost(table, chosen) == pytest.approx(cheapest(table, schedules), abs=1e-12)
 
 
 @settings(max_examples=200)
-@given(tables(st.sampled_from(COARSE)), st.sampled_from([0, 0.001, 0.01, 0.1, 0.5]))
+@AMONG_ALL
 def test_longest_first_is_the_best_of_all_caps(table, tolerance):
-    longest = len(table[0])
     least = math.inf
-    for cap in range(longest + 1):
-        schedules = [
-            (cap, *rest)
-            for rest in itertools.product(range(cap + 1), repeat=len(table) - 1)
-            if all(
-                is_allowed(row, length, cap, tolerance)
-                for row, length in zip(table[1:], rest, strict=True)
-            )
-        ]
-        least = min(least, cheapest(table, schedules)[1])
+    for cap in range(len(table[0]) + 1):
+        rest = schedules_up_to(cap, table[1:], tolerance)
+        least = min(least, cheapest(table, [(cap, *lengths) for lengths in rest])[1])
     chosen = draft_length_schedule(table, tolerance=tolerance, longest_first=True)
     assert chosen.max_draft_length == chosen.draft_length[0]
     assert cost(table, chosen.draft_length.tolist())[1] == pytest.approx(least, abs=1e-12)
@@ -94,7 +91,7 @@ def test_longest_first_is_the_best_of_all_caps(table, tolerance):
 
 @given(tables(st.floats(0.3, 3), most_sizes=30, most_lengths=6), st.booleans())
 def test_no_constant_length_is_better(table, longest_first):
-    """By more than 1 % on average, and at any batch size."""
+    """No length is better by more than 1 %, neither on average nor at any batch size."""
     schedule = draft_length_schedule(table, longest_first=longest_first)
     mean = mean_speedup(schedule.speedup)
     for constant in [np.ones(len(table)), *np.transpose(table)]:
@@ -174,19 +171,10 @@ def read_vllm(text, largest):
     return lengths
 
 
-def read_yaml(text):
-    """The two keys, as YAML has them: a flow mapping of whole numbers, on one line or several."""
-    longest, table = re.fullmatch(
-        r"max_draft_len: (\d+)\ndraft_len_schedule: \{([^{}]*)\}", text
-    ).groups()
-    assert all(line.startswith("  ") for line in text.splitlines()[2:])
-    pairs = [re.fullmatch(r"(\d+): (\d+)", pair.strip()) for pair in table.split(",")]
-    return int(longest), {int(pair[1]): int(pair[2]) for pair in pairs}
-
-
 def read_tensorrt_llm(text, largest):
-    """Transcribed from TensorRT-LLM 1.3 (its PR 10860), whose own code is not run here."""
-    longest, schedule = read_yaml(text)
+    """Read a schedule as TensorRT-LLM 1.3 does (its PR 10860), by a transcription of its code."""
+    longest, schedule = yaml.safe_load(text).values()
+    assert all(line.startswith("  ") for line in text.splitlines()[2:])
     assert schedule[min(schedule)] == longest == max(schedule.values())
     sizes = sorted(schedule)
     places = [bisect.bisect_left(sizes, size) for size in range(1, largest + 1)]
@@ -206,7 +194,7 @@ READERS = {"vllm": read_vllm, "tensorrt-llm": read_tensorrt_llm, "sglang": read_
 LENGTHS = st.lists(st.integers(0, 12), min_size=1, max_size=60).map(
     lambda lengths: [max(1, *lengths), *lengths]
 )
-"""The longest first, as one of the engines wants it."""
+"""The longest is first, as TensorRT-LLM requires."""
 
 
 @pytest.mark.parametrize("engine", READERS)
@@ -218,7 +206,7 @@ def test_engines_read_back_the_lengths(engine, lengths):
 
 
 def own_parser(engine):
-    """The names of the module of an engine that reads a schedule, without the engine."""
+    """Return the names of an engine's module that reads schedules, without loading the engine."""
     file = {
         "vllm": "vllm/v1/spec_decode/dynamic/utils.py",
         "sglang": "sglang/srt/speculative/adaptive_spec_params.py",
@@ -278,14 +266,6 @@ def test_sglang_itself_reads_back_the_lengths_and_keeps_them(lengths, accepted, 
     assert [params.get_steps_for_batch(size) for size in sizes] == lengths
 
 
-@given(lengths=LENGTHS)
-def test_yaml_is_what_a_reader_of_yaml_takes_it_for(lengths):
-    yaml = pytest.importorskip("yaml")
-    text = config_format("tensorrt-llm").fragment(schedule_of(lengths))
-    longest, thresholds = read_yaml(text)
-    assert yaml.safe_load(text) == {"max_draft_len": longest, "draft_len_schedule": thresholds}
-
-
 def test_fragments_of_known_schedules():
     schedule = schedule_of([3] * 16 + [2] * 48 + [0] * 36)
     for drafter, method in {
@@ -311,7 +291,7 @@ def test_fragments_of_known_schedules():
     ("longest", "modules", "written"), [(2, 3, 2), (3, 3, 3), (4, 3, 6), (8, 3, 9), (5, 1, 5)]
 )
 def test_vllm_wants_a_multiple_of_several_modules(longest, modules, written):
-    """`SpeculativeConfig` refuses any other length beyond n_predict; ranges may stay below it."""
+    """`SpeculativeConfig` refuses other lengths above n_predict; ranges may have shorter ones."""
     config = json.loads(config_format("vllm").fragment(schedule_of([longest, 1]), "mtp", modules))
     assert config["num_speculative_tokens"] == written
     ranges = config["num_speculative_tokens_per_batch_size"]
@@ -319,7 +299,7 @@ def test_vllm_wants_a_multiple_of_several_modules(longest, modules, written):
 
 
 def test_vllms_names_of_drafters_of_a_block():
-    """P-EAGLE and PARD are methods of others with `parallel_drafting` (config/speculative.py)."""
+    """P-EAGLE and PARD are other methods with `parallel_drafting` (config/speculative.py)."""
     methods = {"dflash": "dflash", "dspark": "dspark", "suffix": "suffix", "ngram-gpu": "ngram_gpu"}
     methods |= {"p-eagle": "eagle3", "pard": "draft_model"}
     for name, method in methods.items():
@@ -334,7 +314,7 @@ def test_tensorrt_llm_refuses_a_schedule_that_it_would_cut():
 
 
 def test_where_nothing_is_drafted_a_loaded_drafter_may_cost():
-    """By hand: 4 % lost at the larger sizes; with nothing gained on average, none is loaded."""
+    """By hand: a loss of 4 % at larger sizes; without a gain on average, no drafter is loaded."""
     schedule = draft_length_schedule([[1.30], [1.20], [0.95], [0.90]], idle_speedup=0.96)
     assert schedule.draft_length.tolist() == [1, 1, 0, 0]
     np.testing.assert_allclose(schedule.speedup, [1.30, 1.20, 0.96, 0.96])
@@ -345,3 +325,23 @@ def test_where_nothing_is_drafted_a_loaded_drafter_may_cost():
     off = draft_length_schedule([[1.01], [0.9], [0.9], [0.9]], idle_speedup=0.93)
     assert off.max_draft_length == 0
     assert (off.speedup == 1).all()
+
+
+SGLANG = "python3 -m sglang.launch_server --model x/y --speculative-algorithm EAGLE3"
+SGLANG += " --speculative-num-steps 3"
+
+
+@each_row("engine", ["vllm", "sglang"])
+def test_what_schedule_writes_predict_takes_back(tmp_path, engine):
+    where = {"target": "qwen3-30b-a3b", "hardware": "h200", "drafter": "eagle3"}
+    plan = schedule(**where, config_format=engine, acceptance=0.6, max_batch_size=200)
+    file = tmp_path / "told.json"
+    file.write_text(plan.fragment)
+    line = f"vllm serve x/y --speculative-config {file}"
+    if engine == "sglang":
+        line = f"{SGLANG} --speculative-adaptive --speculative-adaptive-config {file}"
+    length = launched(*launch_line("line", line)).arguments["draft_length"]
+    sizes = np.arange(1, 201)
+    found = predict(**where, acceptance=0.6, engine=engine, draft_length=length, batch_size=sizes)
+    np.testing.assert_array_equal(found.draft_length, plan.schedule.draft_length[:200])
+    np.testing.assert_allclose(found.speedup, plan.schedule.speedup[:200], rtol=1e-9)

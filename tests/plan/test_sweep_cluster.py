@@ -1,4 +1,4 @@
-"""Sweeps on a Dask cluster of real processes: same parts, whatever is lost on the way."""
+"""Sweeps on a Dask cluster of real processes: the same parts, also if a worker is lost."""
 
 import itertools
 import os
@@ -52,7 +52,7 @@ def content(folder):
 
 
 def at_part(number, act):
-    """A callback that acts once, when so many parts are done."""
+    """Return a callback that acts once, after this number of parts."""
     done = itertools.count(1)
     return lambda num_points: act() if num_points and next(done) == number else None
 

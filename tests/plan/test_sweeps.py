@@ -1,4 +1,4 @@
-"""Sweeps against predictions point by point; how they are cut; what is written and what is left."""
+"""Sweeps, compared with predictions point by point; their parts, and the files they write."""
 
 import itertools
 import json
@@ -27,7 +27,7 @@ LAST = (
     *("acceptance_by_position", "acceptance_by_context"),
     *("measured_draft_length", "max_draft_length"),
 )
-"""Parameters that vary fastest, those of the last line not at all."""
+"""Parameters that vary fastest; those of the last line do not vary."""
 LABELS = ["target", "drafter", "hardware", "engine", "num_gpus"]
 BASE = {
     "target": "mixtral-8x7b", "drafter": "eagle", "hardware": "h100_sxm",
@@ -35,7 +35,7 @@ BASE = {
     "acceptance_rate": [0.3, 1.0],
 }  # fmt: skip
 CASES = json.loads((Path(__file__).parents[1] / "data/sweep_cases.json").read_text())
-"""What is changed in the axes, by name; null takes one out."""
+"""Changes of the axes, by name; null removes an axis."""
 BLOCKS = acceptance_by_name()["deepseek-v4-pro-0813-dspark"].acceptance().acceptance_by_position
 CASES["blocks of each length"] = {
     "target": "kimi-k2", "hardware": "b200", "tensor_parallel": 8, "drafter": "parallel",
@@ -48,7 +48,7 @@ def axes_of(changes):
 
 
 def expected_frame(axes, step=1, **options):
-    """The table, or one row of so many, a point at a time in the order documented."""
+    """Return the table in its documented order, predicted point by point; each `step`-th row."""
     lists = {n: v if isinstance(v, list) and n not in LAST[-4:] else [v] for n, v in axes.items()}
     names, rows = sorted(lists, key=lambda n: LAST.index(n) if n in LAST else -1), []
     for values in itertools.islice(itertools.product(*map(lists.get, names)), 0, None, step):
@@ -72,12 +72,12 @@ def test_a_sweep_is_predict_point_by_point(name, step):
     axes = axes_of(CASES[name])
     frame = sweep(axes, columns="all")
     assert sum(part.fitting() for part in plan_sweep(axes).parts()) == frame["fits"].sum()
-    # unequal experts are summed over in an order that depends on how many points there are
+    # with unequal experts, the order of summation depends on the number of points
     check_equal(frame[::step], expected_frame(axes, step), rtol=1e-12, atol=0)
 
 
 def check_equal(frame, expected, **how):
-    """The columns expected are in a frame; words may be categories."""
+    """Check that a frame has the expected columns; words may be categories."""
     found = frame[list(expected)].reset_index(drop=True).astype(expected.dtypes)
     pd.testing.assert_frame_equal(found, expected, **how)
 
@@ -181,7 +181,7 @@ def text_of(path):
 
 
 def check_written(path, frame):
-    """What is read is the frame, columns of predictions in float32."""
+    """Check that a file contains the frame, with columns of predictions in float32."""
     computed = frame.columns.intersection(["acceptance_rate", *COLUMN_UNITS])
     short = frame[computed].select_dtypes(float).astype(np.float32)
     frame, found = frame.assign(**short), text_of(path)
@@ -208,7 +208,7 @@ def test_every_form_holds_the_same(name, output, tmp_path, small_parts):
 
 
 def snapshot(folder):
-    """Content of every file under a folder."""
+    """Return the content of every file under a folder."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -271,7 +271,7 @@ def test_nothing_is_left_where_nothing_was_written(output, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("output", OUTPUTS[::2])
 def test_the_same_sweep_alone_goes_on_with_the_parts_that_lack(output, tmp_path, small_parts):
-    """Also if a kill left one that is not whole; it computes none that is there."""
+    """Also if a kill left an incomplete part; existing parts are not computed again."""
     path, axes, done = f"{tmp_path}/{output}", axes_of(CASES["records and what-ifs"]), []
     plan, other = plan_sweep(axes), plan_sweep(axes | {"acceptance_rate": [0.3, 0.71]})
 

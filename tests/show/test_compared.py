@@ -29,7 +29,7 @@ def ranked(rates, fits=None):
         for name, each in rates.items()
         for i, rate in enumerate(each)
     ]  # fmt: skip
-    return Ranking(rows, deployments())
+    return Ranking(rows, deployments(rates))
 
 
 def test_the_fastest_is_named_by_batch_size_and_one_for_all_by_its_worst_loss():

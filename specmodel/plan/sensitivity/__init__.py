@@ -1,7 +1,8 @@
-"""Analyse how speedup and target efficiency at one operating point depend on every input.
+"""Analyse how speedup and target efficiency at one operating point depend on each input.
 
-There are three analyses: `elasticities`, the effect of a small change; `tornado`, the effect of
-each input's range by itself; and `sobol`, each input's share of the variance when all vary at once.
+There are three analyses. `elasticities` returns the effect of a small change, `tornado` the effect
+of each input's range by itself, and `sobol` each input's share of the variance if all inputs vary
+together.
 
 >>> from specmodel import deploy
 >>> deployment, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")

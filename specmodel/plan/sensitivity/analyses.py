@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 _ONE = "one value, as one point is analysed"
 _POINT = ("batch_size", "draft_length", "context_length")
 _MOST_NAMED = 15
-"""Inputs of the largest elasticities that are named where they have no range [-]."""
+"""Inputs with the largest elasticities that are named if they have no range [-]."""
 _STEP = 1e-5
-"""Relative step of differences [-]: near the cube root of 1e-16, where the errors of rounding,
-about 1e-16 / step, and of curvature, about the square of the step, are equally large."""
+"""Relative step of differences [-]. Rounding causes an error of about 1e-16 / step, and curvature
+one of about step^2; they are equal near the cube root of 1e-16."""
 
 
 class Sensitivity(Viewed, Struct, frozen=True, kw_only=True, eq=False):
@@ -52,7 +52,7 @@ class Sensitivity(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     Parameters
     ----------
     deployment, assumptions, point
-        What runs where, the assumptions about it, and the point.
+        Deployment, assumptions about it, and operating point.
     outcome, ranges
         The prediction at the point [-], and the ranges of uncertain inputs.
     elasticities, swings, indices
@@ -80,25 +80,24 @@ class Sensitivity(Viewed, Struct, frozen=True, kw_only=True, eq=False):
         import pandas as pd
 
         elasticities, swings = (t.drop(columns="value") for t in (self.elasticities, self.swings))
-        swings = swings.melt(["input", "unit", "source"])
-        of_output = f"(?:({'|'.join(self.outcome)})_)?(.+)"
-        swings[["output", "variable"]] = swings["variable"].str.extract(of_output).fillna("")
-        is_end = swings["output"] == ""
-        swings["unit"], swings["source"] = (swings[n].where(is_end) for n in ("unit", "source"))
-        tables = {
-            "elasticity": elasticities.melt(["input"], [*self.outcome], "output"),
-            "tornado": swings,
-            "sobol": self.indices.melt(["input", "output"]),
-        }
+        tables = [
+            ("elasticity", elasticities.melt("input", [*self.outcome], "output")),
+            ("tornado", swings.melt(["input", "unit", "source"], ["low", "high"], "quantity")),
+        ]
+        for output in self.outcome:
+            ends = {f"{output}_{end}": end for end in ("at_low", "at_high", "nominal")}
+            table = swings.rename(columns=ends).melt("input", [*ends.values()], "quantity")
+            tables.append(("tornado", table.assign(output=output)))
+        tables.append(("sobol", self.indices.melt(["input", "output"], var_name="quantity")))
         point = {name: getattr(self.point, name) for name in _POINT}
-        whole = pd.concat([table.assign(analysis=n, **point) for n, table in tables.items()])
-        whole["quantity"] = whole["variable"].fillna("elasticity")
+        whole = pd.concat([table.assign(analysis=name, **point) for name, table in tables])
         columns = ["analysis", *_POINT, "input", "output", "quantity", "value", "unit", "source"]
-        return whole.fillna({"unit": "-"})[columns].reset_index(drop=True)
+        defaults = {"output": "", "quantity": "elasticity", "unit": "-"}
+        return whole.fillna(defaults)[columns].reset_index(drop=True)
 
 
 def sensitivity_facts(found: Sensitivity) -> dict[str, Fact]:
-    """Return the outcome, its deployment, and the inputs with most effect on the speedup.
+    """Return the outcome, the point, and the inputs with the largest effect on the speedup.
 
     Parameters
     ----------
@@ -115,7 +114,7 @@ def sensitivity_facts(found: Sensitivity) -> dict[str, Fact]:
     if len(decided):
         first = decided.sort_values("first_order", ascending=False, kind="stable").iloc[0]
         facts["decides_most"] = Fact(first["input"])
-        # an estimate may be beyond 1
+        # an estimate may exceed 1
         facts["decides_most_share"] = Fact(min(float(first["first_order"]), 1.0))
     names = found.elasticities["input"][:_MOST_NAMED]
     facts["without_range"] = Fact([name for name in names if name not in found.ranges])
@@ -123,12 +122,12 @@ def sensitivity_facts(found: Sensitivity) -> dict[str, Fact]:
 
 
 class PointArguments(CaseArguments, total=False):
-    """Arguments of `analyse`, with those of `CaseArguments`.
+    """Arguments of `analyse`, in addition to `CaseArguments`.
 
     Parameters
     ----------
     draft_length, context_length
-        Of the one point, by default the best draft there, and as in `specmodel.predict` [token].
+        Draft length of the point, by default the best one, and its context [token].
     """
 
     draft_length: int | None
@@ -145,20 +144,20 @@ def analyse(
     seed: int = 0,
     **arguments: Unpack[PointArguments],
 ) -> Sensitivity:
-    """Return the inputs on which the speedup of one point depends most.
+    """Analyse how the speedup at one point depends on its inputs.
 
     Parameters
     ----------
     target, hardware
         Model and GPU, as in `specmodel.predict`.
     ranges
-        Ranges of inputs, like `given` of `analyse_case` [-].
+        Ranges of inputs, as `given` of `analyse_case` [-].
     batch_size
         Sequences decoded together [request].
     samples, seed
         Samples of the variance analysis, a power of two [-]; seed of all random draws [-].
     **arguments
-        Those of `PointArguments`.
+        The arguments of `PointArguments`.
 
     Examples
     --------
@@ -180,8 +179,8 @@ def analyse_case(
     case
         One point, with the best draft length if none is given.
     given
-        Both ends of inputs' ranges, by name, in the unit of each. Other inputs have the ranges of
-        `uncertain_ranges` [-].
+        Both ends of inputs' ranges, by name, in the unit of each input. Other inputs have the
+        ranges of `uncertain_ranges` [-].
     samples, seed
         As in `analyse` [-].
     """
@@ -228,30 +227,30 @@ def analyse_case(
 def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
     """Return the per cent by which the outcome rises if an input rises by one per cent.
 
-    This is ``d ln(output) / d ln(input)`` by central differences. They are one-sided at a bound of
-    the input, and where more requests or tokens would exceed CUDA graphs, a jump. Draft length
-    counts as continuous. At a whole length, where the slope jumps, the result is the mean of both
-    slopes, and at 1 the slope above.
+    This is ``d ln(output) / d ln(input)`` by central differences. Differences are one-sided at a
+    bound of the input, and at a jump: where more requests or tokens would exceed CUDA graphs. Draft
+    length counts as continuous. Its slope jumps at whole lengths. The result there is the mean of
+    both slopes, and at length 1 the slope above it.
 
     Parameters
     ----------
     deployment, point
-        What runs where, and the operating point.
+        Deployment and operating point.
 
     Returns
     -------
     DataFrame
-        A row for each input that is not 0 and can be moved, with columns input, value, unit and,
-        for each of `OUTPUTS`, the logarithmic derivative; the largest effect on the speedup first.
+        A row for each input that is not 0 and can vary, the largest effect on the speedup first.
+        Columns are input, value, unit and the logarithmic derivative of each of `OUTPUTS`.
     """
     known = list_inputs(deployment, point).values()
     items = [_within_graphs(deployment, point, item) for item in known if item.value > 0]
     items = [item for item in items if item.minimum is None or item.minimum < item.maximum]
     values = np.log([item.value for item in items])
     bounds = np.array([(item.minimum or 0.0, item.maximum) for item in items]).T[..., None]
-    with np.errstate(divide="ignore"):  # of no bound
+    with np.errstate(divide="ignore"):  # without a bound, it is 0 or infinite
         low, high = np.log(bounds[..., 0])
-    # the middle of three points moves off a bound
+    # the middle of the three points moves away from a bound
     logs = np.clip(values, low + _STEP, high - _STEP)
     centres = logs - values
     moved = np.clip(np.exp(logs[:, None] + _STEP * np.array([-1.0, 0.0, 1.0])), *bounds)
@@ -267,15 +266,15 @@ def tornado(deployment: Deployment, point: OperatingPoint, ranges: Ranges) -> pd
     Parameters
     ----------
     deployment, point, ranges
-        What runs where; the operating point, at which other inputs stay; and ranges by name, as
+        Deployment; operating point, whose values other inputs keep; and ranges by name, as
         `uncertain_ranges` returns them.
 
     Returns
     -------
     DataFrame
-        A row for each input, the largest swing of the speedup first, with columns input, value,
+        A row for each input, the largest swing of the speedup first. Columns are input, value,
         unit, low, high, source and, for each of `OUTPUTS`, ``<output>_at_low``,
-        ``<output>_at_high`` and ``<output>_nominal``, without any input moved.
+        ``<output>_at_high`` and, with no input changed, ``<output>_nominal``.
     """
     items = _inputs_of(deployment, point, ranges)
     ends = [span.ends for span in ranges.values()]
@@ -305,13 +304,13 @@ def sobol(
     deployment, point, ranges, generator
         As for `tornado`, with inputs that vary independently, and the generator of the draws.
     samples, outputs
-        A power of two, for ``samples * (inputs + 2)`` points [-]. Some of `OUTPUTS`, which all must
-        vary over the ranges.
+        A power of two; the outcome is evaluated at ``samples * (inputs + 2)`` points [-]. Some of
+        `OUTPUTS`, all of which must vary over the ranges.
 
     Returns
     -------
     DataFrame
-        A row for each output and input, the largest total of each output first, with columns input,
+        A row for each output and input, the largest total of each output first. Columns are input,
         output, first_order, total, and the ends of their 95 % bootstrap intervals
         (``first_order_low`` and so on).
     """
@@ -337,12 +336,12 @@ def sobol(
 
 
 def varying_outputs(swings: pd.DataFrame) -> list[str]:
-    """Return those of `OUTPUTS` that at least one row of a `tornado` moves.
+    """Return the names in `OUTPUTS` of the outputs that at least one row of a `tornado` changes.
 
     Parameters
     ----------
     swings
-        As `tornado` returns it.
+        The table that `tornado` returns.
     """
     swing = {n: swings[f"{n}_at_high"] / swings[f"{n}_at_low"] - 1 for n in OUTPUTS}
     return [name for name, moved in swing.items() if moved.abs().max() > NO_VARIATION]
@@ -351,7 +350,7 @@ def varying_outputs(swings: pd.DataFrame) -> list[str]:
 def _inputs_of(deployment: Deployment, point: OperatingPoint, ranges: Ranges) -> list[Input]:
     """Return the inputs that have ranges; refuse an empty mapping."""
     if not ranges:
-        raise InputError("ranges", {}, "at least one range, such as those of uncertain_ranges")
+        raise InputError("ranges", {}, "at least one range; uncertain_ranges returns some")
     known = list_inputs(deployment, point)
     return [find_input(known, name, "ranges") for name in ranges]
 
@@ -359,7 +358,7 @@ def _inputs_of(deployment: Deployment, point: OperatingPoint, ranges: Ranges) ->
 def _one_at_a_time(
     deployment: Deployment, point: OperatingPoint, items: list[Input], values: FloatArray
 ) -> dict[str, FloatArray]:
-    """Return outputs where each input in turn takes its row of values and the others stay."""
+    """Return the outputs if one input at a time has its row of values and the others stay."""
     columns = {}
     for row, item in enumerate(items):
         column = np.full(values.shape, item.value)
@@ -370,7 +369,7 @@ def _one_at_a_time(
 
 
 def _table(items: Iterable[Input]) -> pd.DataFrame:
-    """Return name, value and unit of inputs, a row each."""
+    """Return a table with name, value and unit of each input."""
     import pandas as pd
 
     rows = [(item.name, item.value, item.unit) for item in items]
@@ -378,7 +377,7 @@ def _table(items: Iterable[Input]) -> pd.DataFrame:
 
 
 def _within_graphs(deployment: Deployment, point: OperatingPoint, item: Input) -> Input:
-    """Return an input, its maximum its value if any more would end CUDA graphs of some pass."""
+    """Return an input; its maximum is its value if a larger one would exceed CUDA graphs."""
     now = {"batch_size": point.batch_size, "draft_length": point.draft_length}
     limit, replicas = deployment.graph_limit, deployment.layout.replicas
     if limit is None or item.name not in now:
@@ -392,9 +391,9 @@ def _within_graphs(deployment: Deployment, point: OperatingPoint, item: Input) -
 
 
 def _slope(logs: FloatArray, centres: FloatArray) -> FloatArray:
-    """Return the slope, at the value itself, of the parabola through three points around it.
+    """Return the slope at a value of the parabola through three points.
 
-    The middle point lies `centres` off the value, 0 for all but inputs at a bound.
+    `centres` is the distance of the middle point from the value: 0 except for inputs at a bound.
     """
     below, middle, above = logs.T
     bend = (above - 2 * middle + below) / _STEP**2

@@ -10,13 +10,13 @@ from specmodel.core.base.errors import InputError
 from specmodel.core.base.units import FloatArray
 
 CONFIDENCE = 0.95
-"""Share of intervals that should hold the index [-]."""
+"""Share of intervals that should contain the index [-]."""
 
 RESAMPLES = 1000
 """Bootstrap resamples [-]."""
 
 NO_VARIATION = 1e-9
-"""Relative variation below which an output is taken as constant [-]: not far above rounding."""
+"""Relative variation below which an output counts as constant [-]: slightly above rounding."""
 
 _SAMPLES = [2**power for power in range(6, 17)]
 _BATCHES = 256
@@ -24,14 +24,14 @@ _BATCHES = 256
 
 
 class SobolIndices(Struct, frozen=True, eq=False):
-    """Indices and ends of their confidence intervals; arrays of shape (outputs, inputs).
+    """Indices and the ends of their confidence intervals; arrays of shape (outputs, inputs).
 
     Parameters
     ----------
     first_order, first_order_low, first_order_high
         Share of an output's variance that an input explains by itself [-].
     total, total_low, total_high
-        Share that it explains by itself and together with other inputs [-].
+        Share of the variance that an input explains, by itself or together with others [-].
     """
 
     first_order: FloatArray
@@ -53,27 +53,28 @@ def sobol_indices(
     """Return first-order and total Sobol' indices of a function of independent inputs.
 
     A and B are independent sample matrices, and A_i is A with the column of input i from B. The
-    estimators are (b) and (f) of Table 2 in Saltelli et al. [1]_, the latter due to Jansen, both
-    over the variance of f::
+    estimators are (b) and (f) of Table 2 in Saltelli et al. [1]_, divided by the variance of f.
+    Estimator (f) is due to Jansen::
 
         first order  mean f(B) (f(A_i) - f(A))      total  mean (f(A) - f(A_i))^2 / 2
 
-    Values are centred first, so that the first-order index scatters less. Draws and estimates are
-    those of ``scipy.stats.sobol_indices``. Its bootstrap uses NumPy's global state, needs a time
-    that grows with the square of the samples, and gives no interval for an input without effect.
-    Here rows are resampled by weight; with more than 256 rows, in random batches. A Sobol' sequence
-    covers space more evenly than independent points, so that intervals are too wide. Of 100
-    intervals of each index of Ishigami's function and of a product of four, at least 97 covered the
-    truth with 256 samples, and at least 99 with 1024 and 4096.
+    Values are centred first, which reduces the scatter of the first-order index. Draws and
+    estimates are the same as in ``scipy.stats.sobol_indices``. The bootstrap differs: SciPy's uses
+    NumPy's global state, its time grows with the square of the samples, and it has no interval for
+    an input without effect. This function resamples rows by weight; more than 256 rows in random
+    batches. A Sobol' sequence covers the space more evenly than independent points. The intervals
+    are therefore too wide. Of 100 intervals of each index of Ishigami's function and of a product
+    of four inputs, at least 97 covered the truth with 256 samples, and at least 99 with 1024 and
+    4096.
 
     Parameters
     ----------
     function, outputs
-        Takes points of shape (inputs, n) and returns values of shape (outputs, n) or (n,); names of
-        the outputs, for errors.
+        Function of points of shape (inputs, n) that returns values of shape (outputs, n) or (n,);
+        names of the outputs, for error messages.
     distributions, generator
-        Law of each input, whose ``ppf`` gives quantiles: a frozen distribution of scipy.stats or a
-        `Range`; and the source of the scrambling and of the resamples.
+        Law of each input, whose ``ppf`` returns quantiles: a frozen distribution of scipy.stats or
+        a `Range`; and the generator for scrambling and resampling.
     samples
         Rows of each of the two sample matrices, a power of two; the function is evaluated at
         ``samples * (inputs + 2)`` points [-].
@@ -126,20 +127,20 @@ def _points(
 
 
 def _weights(count: int, generator: np.random.Generator) -> FloatArray:
-    """Return bootstrap weights: the share of each batch in each resample, (batches, resamples)."""
+    """Return the share of each batch in each bootstrap resample, (batches, resamples) [-]."""
     taken = generator.integers(count, size=(RESAMPLES, count))
     taken = taken + count * np.arange(RESAMPLES)[:, None]
     return np.bincount(taken.ravel(), minlength=taken.size).reshape(taken.shape).T / count
 
 
 def _parts(f_A: FloatArray, f_B: FloatArray, f_AB: FloatArray) -> FloatArray:
-    """Return the terms whose means give the indices: variances, then numerators, a row each."""
+    """Return the terms whose means are the parts of indices: variances, then numerators, by row."""
     first, total = f_B * (f_AB - f_A), (f_A - f_AB) ** 2 / 2  # Table 2 (b), (f)
     return np.concatenate([(f_A**2 + f_B**2) / 2, *first, *total])
 
 
 def _shares(means: FloatArray, outputs: int, inputs: int) -> FloatArray:
-    """Return both indices, shape (2, resamples, outputs, inputs), of means of `_parts`."""
+    """Return both indices from means of `_parts`; shape (2, resamples, outputs, inputs)."""
     variance = means[:outputs].T[:, :, None]
     sums = means[outputs:].T.reshape(-1, 2, inputs, outputs).transpose(1, 0, 3, 2)
     return np.divide(sums, variance, out=np.zeros(sums.shape), where=variance > 0)

@@ -1,6 +1,6 @@
 """List the continuous inputs of a deployment at one point, and evaluate arrays of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from specmodel.core.algebra import speculation
 from specmodel.core.algebra.acceptance import Acceptance
 from specmodel.core.base.errors import InputError, nearest
 from specmodel.core.base.files import toml_tables
-from specmodel.core.base.records import Record, unchecked
+from specmodel.core.base.records import unchecked
 from specmodel.core.base.units import FloatArray, Numeric, check
 from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.forward import pass_work
@@ -31,7 +31,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(OVERHEADS, _BOUNDS["overhead"]),
     **dict.fromkeys(FACTORS, _BOUNDS["factor"]),
 }
-"""Unit and bounds of the fields of records that are inputs."""
+"""Unit and bounds of each field that is an input."""
 
 
 class OperatingPoint(Struct, frozen=True, kw_only=True, eq=False):
@@ -40,7 +40,7 @@ class OperatingPoint(Struct, frozen=True, kw_only=True, eq=False):
     Parameters
     ----------
     batch_size, draft_length, context_length
-        As in `specmodel.predict`, single numbers; at least one token is drafted [request] [token].
+        Single numbers, as in `specmodel.predict`; the draft length is at least 1 [request] [token].
     acceptance
         Acceptance rate [-], or an `Acceptance` in any form: one number, or rates by position.
     """
@@ -51,17 +51,17 @@ class OperatingPoint(Struct, frozen=True, kw_only=True, eq=False):
     context_length: int = DEFAULT_CONTEXT_LENGTH
 
     def __post_init__(self) -> None:
-        most = {"draft_length": speculation.MAX_DRAFT_LENGTH}
-        for name, least in (("batch_size", 1), ("draft_length", 1), ("context_length", 0)):
-            maximum = most.get(name, MOST)
-            value = check(name, getattr(self, name), minimum=least, maximum=maximum, whole=True)
+        bounds = {"batch_size": (1, MOST), "context_length": (0, MOST)}
+        bounds["draft_length"] = (1, speculation.MAX_DRAFT_LENGTH)
+        for name, (least, most) in bounds.items():
+            value = check(name, getattr(self, name), minimum=least, maximum=most, whole=True)
             if value.ndim:
                 raise InputError(name, value.tolist(), "a single number, not a list")
 
     def acceptance_where_proposed(self, deployment: Deployment) -> Acceptance:
-        """Return the acceptance rate of drafted tokens; by position, that of equally many tokens.
+        """Return the acceptance rate of drafted tokens, in steps in which the drafter proposes any.
 
-        The deployment's drafter has the share of steps with a proposal.
+        For an acceptance by position, it is the one rate with the same number of tokens per step.
         """
         acceptance = self.acceptance
         if not isinstance(acceptance, Acceptance):
@@ -79,14 +79,14 @@ class OperatingPoint(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Input(Struct, frozen=True):
-    """One continuous input: its value, its unit and the values it can have.
+    """One continuous input: its value, its unit and its bounds.
 
     Parameters
     ----------
     name, value, unit
-        Dotted name, as in profiles; value at the operating point, in an SI unit [-].
+        Dotted name, as in profiles; value at the operating point; SI unit of the value [-].
     minimum, maximum
-        Closed bounds; a minimum of None is an open bound at 0 [-].
+        Closed bounds. If the minimum is None, values must be above 0 [-].
     """
 
     name: str
@@ -96,7 +96,7 @@ class Input(Struct, frozen=True):
     maximum: float = np.inf
 
     def check(self, values: Numeric, argument: str | None = None) -> FloatArray:
-        """Return checked values as an array. An error names `argument`, or else the input."""
+        """Return checked values as an array; an error names `argument`, by default the input."""
         low = -np.inf if self.minimum is None else self.minimum
         above = 0.0 if self.minimum is None else -np.inf
         return check(argument or self.name, values, minimum=low, maximum=self.maximum, above=above)
@@ -105,18 +105,22 @@ class Input(Struct, frozen=True):
 def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Input]:
     """Return every continuous input, by name, that may affect the outcome at a point.
 
-    Inputs of the point come first, with acceptance by position as the rate of equally many tokens.
-    Inputs of hardware, engine and kernels follow, and then errors, which are factors around 1.
-    ``kernels.<kind>.error`` multiplies the time of a kind's kernels in both passes of the target.
-    Under a fitted engine, whose errors describe whole steps, it does so in draft passes too.
-    ``verify_error`` multiplies the verify pass relative to the decode step, ``draft_error`` draft
-    passes, and ``engine.error`` the time of a step under a fitted engine. The data sheet's kernels
-    have only these factors as inputs.
+    Inputs of the point come first. Acceptance by position counts as the one rate with the same
+    number of tokens per step. Inputs of hardware, engine and kernels follow, and then errors, which
+    are factors around 1:
+
+    - ``kernels.<kind>.error`` multiplies the time of a kind's kernels in both passes of the target.
+      Under a fitted engine, whose errors describe whole steps, also in draft passes.
+    - ``kernels.<kind>.verify_error`` multiplies the verify pass relative to the decode step.
+    - ``kernels.<kind>.draft_error`` multiplies draft passes.
+    - ``engine.error`` multiplies the time of a step under a fitted engine.
+
+    Kernels of the data sheet have only these factors as inputs.
 
     Parameters
     ----------
     deployment, point
-        What runs where, and the operating point.
+        Deployment and operating point.
     """
     d, one = deployment, sequence_group(batch_size=1)
     target = [*pass_work(d.target, one, layout=d.layout).components.values()]
@@ -131,14 +135,14 @@ def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Inpu
 
 
 def find_input(inputs: dict[str, Input], name: str, argument: str) -> Input:
-    """Return an input by name, or suggest the nearest in an error about an argument."""
+    """Return an input by name; an error about `argument` suggests the nearest names."""
     if name not in inputs:
         raise InputError(argument, name, f"an input such as {nearest(name, inputs)}")
     return inputs[name]
 
 
 def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
-    """Return the inputs of the point itself, of routing and of look-ups, that it depends on."""
+    """Return the inputs of the point, of routing with experts, and of look-up drafters."""
     acceptance, drafter = point.acceptance_where_proposed(deployment), deployment.drafter
     longest = float(drafter.block_size or speculation.MAX_DRAFT_LENGTH)
     found = [
@@ -160,7 +164,7 @@ def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
 
 
 def _of_record(prefix: str, record: object) -> list[Input]:
-    """Return the fields of a record that have bounds, but those that are None."""
+    """Return the fields of a record as inputs: those with bounds that are not None."""
     told = {n: x for n in _FIELDS if (x := getattr(record, n, None)) is not None}
     return [
         Input(f"{prefix}.{n}", float(x), **{"minimum": None, **_FIELDS[n]}) for n, x in told.items()
@@ -168,7 +172,7 @@ def _of_record(prefix: str, record: object) -> list[Input]:
 
 
 def _records(deployment: Deployment, works: list[Work]) -> Iterator[tuple[str, object]]:
-    """Yield the records whose numbers components depend on, with what stands before their names."""
+    """Yield the records on which the components depend, each after the prefix of its inputs."""
     hardware, kernels, link = deployment.hardware, deployment.kernels, deployment.hardware.link
     yield "hardware.memory", hardware.memory
     used = {hardware.compute_dtype(work.dtype) for work in works if np.any(work.flop)}
@@ -187,7 +191,7 @@ def _records(deployment: Deployment, works: list[Work]) -> Iterator[tuple[str, o
 
 
 def _errors(deployment: Deployment, target: list[Work], drafter: list[Work]) -> list[Input]:
-    """Return factors on kernels, of which all passes of a fitted engine share one, and messages."""
+    """Return the factors on kernels, steps and messages; a fitted engine has one for all passes."""
     is_fitted = deployment.engine.fit is not None
     whole, of_draft = ("engine", "error") if is_fitted else ("deployment", "draft_error")
     of_pass = ("error", "verify_error")
@@ -199,13 +203,13 @@ def _errors(deployment: Deployment, target: list[Work], drafter: list[Work]) -> 
 
 
 def _kinds(deployment: Deployment, works: list[Work]) -> list[str]:
-    """Return the kinds of kernels whose errors components have, each once."""
+    """Return the kinds of kernels whose errors affect the components, each once."""
     kinds = {deployment.kernels.kind_of_errors(work.kind) for work in works}
     return [kind for kind in MAIN_KINDS if kind in kinds]
 
 
 OUTPUTS = ("speedup", "target_efficiency")
-"""What is computed."""
+"""Names of the outputs of `evaluate`."""
 
 
 def evaluate(
@@ -216,26 +220,26 @@ def evaluate(
 ) -> dict[str, FloatArray]:
     """Return speedup and target efficiency (at most 1) with some inputs changed.
 
-    Batch size, draft and context length are real numbers here. Between whole draft lengths, the
-    expected union of experts is interpolated.
+    Batch size, draft length and context length are real numbers here. Between whole draft lengths,
+    the expected number of experts is interpolated.
 
-    Errors are factors on the times of kernels of a kind. A plain and a verify pass take ``error /
-    sqrt(verify_error)`` and ``error * sqrt(verify_error)``: a common error and a difference, which
+    Errors are factors on the times of a kind's kernels: ``error / sqrt(verify_error)`` in a plain
+    pass, and ``error * sqrt(verify_error)`` in a verify pass. The common error and the difference
     are independent, as Sobol' indices require (see `calibrated_ranges`). If the engine was not
     fitted, ``deployment.error`` multiplies the GPU time of all passes, but not host time.
 
     Parameters
     ----------
     deployment, point
-        What runs where, and the operating point, whose values other inputs keep.
+        Deployment and operating point, whose values other inputs keep.
     values, inputs
         New values by name of `list_inputs`: numbers, or lists of one length [-]. The result of
-        `list_inputs`, if you have it.
+        `list_inputs`, if you already have it.
 
     Returns
     -------
     dict
-        An array of that length for each of `OUTPUTS` [-].
+        An array of the lists' length for each of `OUTPUTS` [-].
     """
     known = inputs or list_inputs(deployment, point)
     arrays = {n: find_input(known, n, "values").check(v) for n, v in values.items()}
@@ -257,43 +261,37 @@ def evaluate(
 
 
 def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deployment:
-    """Return the deployment with numbers of its records replaced by arrays."""
-    tree: dict[str, Any] = {"drafter": {}, "engine": {}, "hardware": {}, "kernels": {}}
+    """Return the deployment with arrays in place of numbers of its records."""
+    d, kernels = deployment, deployment.kernels
+    records: dict[str, Any] = {"hardware": d.hardware, "engine": d.engine_overheads}
+    records |= {"kernels": kernels.fits, "drafter": d.drafter}
     for name, value in values.items():
         path = f"drafter.{name}" if name in ("proposal_rate", "lookup_time") else name
-        if not name.endswith("error"):
-            *tables, field = path.split(".")
-            place = tree
-            for table in tables:
-                place = place.setdefault(table, {})
-            place[field] = value
-    d, fits = deployment, _with_leaves(deployment.kernels.fits, tree["kernels"])
+        record, *fields = path.split(".")
+        if fields and not name.endswith("error"):
+            records[record] = _with_field(records[record], fields, value)
+    has_new = records["kernels"] is not kernels.fits
     return d.with_draws(
-        hardware=_with_leaves(d.hardware, tree["hardware"]),
-        overheads=_with_leaves(d.engine_overheads, tree["engine"]),
-        kernels=replace(d.kernels, fits=fits) if tree["kernels"] else d.kernels,
-        drafter=_with_leaves(d.drafter, tree["drafter"]),
+        hardware=records["hardware"],
+        overheads=records["engine"],
+        kernels=replace(kernels, fits=records["kernels"]) if has_new else kernels,
+        drafter=records["drafter"],
         routing_correlation=values.get("routing_correlation", d.routing_correlation),
         popularity_spread=values.get("popularity_spread", d.popularity_spread),
     )
 
 
-def _with_leaves(record: Any, changes: dict[str, Any]) -> Any:
-    """Return nested records and dicts with leaves replaced; arrays need no validation."""
-    if not changes:
-        return record
+def _with_field(record: Any, path: Sequence[str], value: Any) -> Any:
+    """Return nested records and dicts with one field replaced, without validation."""
+    name, *rest = path
     is_mapping = isinstance(record, Mapping)
-    new = dict(changes)
-    for name, change in changes.items():
-        if isinstance(change, dict):
-            new[name] = _with_leaves(record[name] if is_mapping else getattr(record, name), change)
-    if is_mapping:
-        return {**record, **new}
-    return unchecked(record, new) if isinstance(record, Record) else replace(record, **new)
+    if rest:
+        value = _with_field(record[name] if is_mapping else getattr(record, name), rest, value)
+    return {**record, name: value} if is_mapping else unchecked(record, {name: value})
 
 
 def _factors(deployment: Deployment, values: dict[str, FloatArray]) -> KernelErrors | None:
-    """Return the factors on kernels of each kind and on passes, if any was given."""
+    """Return the factors on kernels of each kind and on passes; None if no error was given."""
     if not any(name.endswith("error") and name != "engine.error" for name in values):
         return None
 

@@ -1,13 +1,12 @@
-"""Find ranges of inputs: given, from published models, and from the fits' covariance."""
+"""Find the ranges of inputs: given, published, and from the errors of fits."""
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from msgspec import Struct
 
-from specmodel.core.algebra.acceptance import between_tasks
 from specmodel.core.algebra.experts import PLAUSIBLE_POPULARITY_SPREADS
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.units import NORMAL_80, FloatArray
@@ -20,7 +19,8 @@ from specmodel.plan.sensitivity.inputs import OperatingPoint, find_input, list_i
 
 _ROUTING = ("routing_correlation", "popularity_spread")
 _KNOWN = 1e-6
-"""Relative spread below which a fitted number is taken as known [-]."""
+"""Relative spread below which a fitted number counts as exact [-]."""
+_Source: TypeAlias = Literal["given", "published", "tasks", "calibration"]
 
 
 class Range(Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class Range(Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     low, high, minimum, maximum
-        Ends of a uniform law, or of the central 80 % of another law; bounds of quantiles [-].
+        Ends of a uniform law, or of the central 80 % of another law; bounds of all values [-].
     law, source
         Law of the value, and its source.
     """
@@ -37,13 +37,13 @@ class Range(Struct, frozen=True, kw_only=True):
     low: float
     high: float
     law: Literal["uniform", "normal", "lognormal"] = "uniform"
-    source: Literal["given", "published", "tasks", "calibration"] = "given"
+    source: _Source = "given"
     minimum: float = -math.inf
     maximum: float = math.inf
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Both ends within the bounds [-]."""
+        """Both ends, within the bounds [-]."""
         low, high = np.clip([self.low, self.high], self.minimum, self.maximum).tolist()
         return low, high
 
@@ -70,32 +70,36 @@ def uncertain_ranges(
 ) -> dict[str, Range]:
     """Return the ranges of uncertain inputs, by name: given, published and calibrated ones.
 
-    Acceptance is normal, with the spread between tasks of one head. An assumed routing correlation
-    is normal too (`assumed_routing`). The spread of popularity is then uniform over that of
-    published models.
+    Acceptance is normal, with the spread of a drafter's acceptance between tasks. An assumed
+    routing correlation is normal too (`assumed_routing`). The spread of popularity is then uniform
+    over the range of published models.
 
     As in the intervals of a prediction, errors of kernels are lognormal, and overheads of an engine
-    normal and not negative. Ends are those of the central 80 %. Parameters of kernels have no range
-    unless you give one: their uncertainty is in the errors, measured on shapes left out of the fit.
-    Overheads are treated as independent, with the marginal variances of the fit. In fact they
-    correlate, mostly so that their effects cancel, and the outcome varies somewhat less.
+    are normal and not negative. The ends bound the central 80 %. Parameters of kernels have a range
+    only if you give one, because the errors include their uncertainty: they were measured
+    on shapes left out of the fit. Overheads vary independently, with the marginal variances of the
+    fit. In the fit they correlate, mostly with effects that cancel, and the outcome varies somewhat
+    less.
 
     Parameters
     ----------
     deployment, point, given
-        What runs where, and the operating point. Low and high ends of uniform laws, by name of
-        `list_inputs`, which replace other ranges [-].
+        Deployment and operating point. Low and high ends of uniform laws by name of `list_inputs`,
+        which replace other ranges [-].
     """
-    known = list_inputs(deployment, point)
-    low, high = between_tasks(known["acceptance_rate"].value, task_spread(deployment))
-    told: dict[str, Any] = {"law": "normal", "source": "tasks", "minimum": 0.0, "maximum": 1.0}
+    known, given = list_inputs(deployment, point), given or {}
     found = calibrated_ranges(deployment, point)
-    found["acceptance_rate"] = Range(low=low, high=high, **told)
-    if not (given or {}).keys() & set(_ROUTING):
-        found |= {name: each for name, each in _of_routing(deployment).items() if name in known}
-    for name, both in (given or {}).items():
+    rate, spread = known["acceptance_rate"].value, task_spread(deployment)
+    found["acceptance_rate"] = _normal(rate, spread, "tasks", maximum=1.0)
+    spread = deployment.routing_deviation
+    if spread and not given.keys() & {*_ROUTING}:
+        low, high = PLAUSIBLE_POPULARITY_SPREADS
+        correlation = _normal(float(deployment.routing_correlation), spread, "published")
+        unequal = Range(low=low, high=high, source="published")
+        found |= dict(zip(_ROUTING, (correlation, unequal), strict=True))
+    for name, ends in given.items():
         item = find_input(known, name, "range")
-        low, high = item.check(both, f"range {name}").tolist()
+        low, high = item.check(ends, f"range {name}").tolist()
         if not low < high:
             expected = "a low end below the high end"
             raise InputError(f"range {name}", f"{low:g}:{high:g}", expected)
@@ -103,46 +107,34 @@ def uncertain_ranges(
     return {name: found[name] for name in known if name in found}
 
 
-def _normal(middle: float, spread: float, source: Any) -> Range:
-    """Return the central 80 % of a normal law that is not negative."""
-    out = NORMAL_80 * spread
-    return Range(low=middle - out, high=middle + out, law="normal", source=source, minimum=0.0)
+def _normal(middle: float, spread: float, source: _Source, maximum: float = math.inf) -> Range:
+    """Return the central 80 % of a normal law, without negative values."""
+    low, high = middle - NORMAL_80 * spread, middle + NORMAL_80 * spread
+    return Range(low=low, high=high, law="normal", source=source, minimum=0.0, maximum=maximum)
 
 
 def _lognormal(middle: float, spread: float) -> Range:
-    """Return the central 80 % of a number whose logarithm has this spread [-]."""
-    end = math.exp(NORMAL_80 * spread)
-    return Range(
-        low=middle / end, high=middle * end, law="lognormal", source="calibration", minimum=0.0
-    )
-
-
-def _of_routing(deployment: Deployment) -> dict[str, Range]:
-    """Return the ranges of how tokens choose experts, none where the correlation is known."""
-    if not deployment.routing_deviation:
-        return {}
-    correlation = float(deployment.routing_correlation), deployment.routing_deviation
-    low, high = PLAUSIBLE_POPULARITY_SPREADS
-    unequal = Range(low=low, high=high, source="published")
-    return dict(zip(_ROUTING, (_normal(*correlation, "published"), unequal), strict=True))
+    """Return the central 80 % of a number whose logarithm has this standard deviation [-]."""
+    reach = math.exp(NORMAL_80 * spread)
+    return Range(low=middle / reach, high=middle * reach, law="lognormal", source="calibration")
 
 
 def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str, Range]:
     """Return the ranges of inputs, by name, from the fits of kernels and engine, if any.
 
-    The errors of kernels are those of the intervals of a prediction, written as independent
-    factors. In the plain and in the verify pass, a kind has errors with logarithms e and e'. Both
-    are a term of standard deviation c, common to a shape, plus one of r of the pass itself, and
-    these two correlate by ρ (`likeness_of_passes`). The mean m of e and e' and their difference d =
-    e' - e have covariance ``(Var e' - Var e) / 2 = 0`` and, being normal, are independent, with
-    variances ``c^2 + r^2 (1 + ρ) / 2`` and ``2 r^2 (1 - ρ)``. So m is the input error, d is the
-    input verify_error, and the passes have m - d/2 and m + d/2.
+    The errors of kernels are those of a prediction's intervals, written as independent factors. Let
+    e and e' be the logarithms of a kind's errors in the plain and in the verify pass. Each is the
+    sum of two terms: one of standard deviation c that a shape shares, and one of standard deviation
+    r of the pass itself. The terms of both passes correlate by ρ (`likeness_of_passes`). The mean m
+    of e and e' and their difference d = e' - e have covariance ``(Var e' - Var e) / 2 = 0``. As
+    they are normal, they are independent, with variances ``c^2 + r^2 (1 + ρ) / 2`` and ``2 r^2 (1 -
+    ρ)``. The input error is m, the input verify_error is d, and the errors of the passes are m -
+    d/2 and m + d/2.
 
     Parameters
     ----------
     deployment, point
-        What runs where, and the operating point, whose tokens decide how errors of passes
-        correlate.
+        Deployment and operating point, whose tokens decide how errors of passes correlate.
     """
     known = list_inputs(deployment, point)
     spreads = _error_spreads(deployment, point).items()
@@ -151,7 +143,7 @@ def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str
 
 
 def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, float]:
-    """Return the spreads of the logarithms of errors, as the notes of `calibrated_ranges` say."""
+    """Return standard deviations of the logarithms of errors, as in `calibrated_ranges` [-]."""
     likeness = float(intervals.likeness_of_passes(deployment, point.draft_length + 1))
     spreads = {}
     for kind, fit in intervals.fits_of_models(deployment).items():
@@ -169,13 +161,13 @@ def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, f
 
 
 def _engine_ranges(deployment: Deployment) -> dict[str, Range]:
-    """Return the ranges of the overheads of a fitted engine."""
-    fit, found = deployment.engine.fit, {}
+    """Return the ranges of the overheads of an engine; {} if it has no fit."""
+    fit, found = deployment.engine.fit, dict[str, Range]()
     if fit is None:
-        return {}
-    for i, name in enumerate(fit.varied):
+        return found
+    variances = np.diag(fit.covariance).clip(0.0)  # rounding may leave one just below 0
+    for name, variance in zip(fit.varied, variances.tolist(), strict=True):
         value = float(getattr(deployment.engine_overheads, name))
-        variance = max(fit.covariance[i][i], 0.0)  # rounding may have left it just below 0
         spread = intervals.host_share(deployment, name) * math.sqrt(variance)
         if spread > _KNOWN and value:
             of_time = _normal(value, value * spread, "calibration")

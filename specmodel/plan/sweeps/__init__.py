@@ -1,4 +1,4 @@
-"""Sweep over lists of any parameter, into a tidy table or into files while computing."""
+"""Sweep over lists of any parameters, into a tidy table or into files."""
 
 from typing import TYPE_CHECKING
 

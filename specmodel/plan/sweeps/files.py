@@ -1,9 +1,9 @@
 """Compute sweeps in memory, as text, or in files: a folder of parts, or one joined file.
 
-Each part is written completely or not at all, and existing parts are skipped. The same call then
-resumes an interrupted sweep. Parts of a CSV are next to it, in ``NAME.csv.parts/``, until all are
-finished and joined. Parts of a single Parquet file are its row groups, which are not kept: joining
-files would encode them again, which needs three times as long.
+Each part is written completely or not at all, and existing parts are skipped: the same call resumes
+an interrupted sweep. The parts of a CSV stay next to it, in ``NAME.csv.parts/``, until all are
+finished and joined. A single Parquet file is written in one piece, with each part as a row group.
+Joining Parquet files would encode them again, which needs three times as long.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from distributed import Client
 
 CODED = {column.name: column.words for column in COLUMNS if column.words}
-"""Columns that hold places in a list of words."""
+"""Columns of indices into a list of words, and these words."""
 
 MOST_IN_FRAME = 20_000_000
 """Most points of a table in memory [-]."""
 
 _WHOLE = ".specmodel-whole"
-"""The one file, in the folder of its parts, until it gets its name."""
+"""Name of the joined file in the folder of its parts, until it is complete."""
 _refusing = partial(refusing, argument="output", expected="a place that can be written, with room")
 
 
@@ -59,8 +59,8 @@ def sweep(
     axes, columns, interval, skip_impossible, gpu_hour_price
         As for `plan_sweep` [-].
     workers, client
-        Threads, by default one for each core [-]; or a Dask client, or the address of a scheduler,
-        to use instead.
+        Threads, by default one for each core [-]. A Dask client, or the address of a scheduler, to
+        use instead of threads.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def csv_chunks(
     Parameters
     ----------
     plan, workers, client
-        The sweep, and where to compute it, as for `sweep` [-].
+        The sweep, and threads or a Dask cluster for it, as for `sweep` [-].
     """
     parts = results(plan.parts(), csv_bytes, workers, client)
     return (content.decode() for _, content in parts)
@@ -114,26 +114,25 @@ def sweep_to_file(
 ) -> int:
     """Compute a sweep of any size and write it in float32 while computing.
 
-    If a sweep is interrupted, the written parts of a CSV or a folder are complete, and the same
-    sweep resumes after them. A single Parquet file is written in one piece. For a sweep of hours,
-    use a folder.
+    If a sweep to a CSV or a folder is interrupted, the same call resumes after the written parts. A
+    single Parquet file is written in one piece. For a sweep of hours, use a folder.
 
     Parameters
     ----------
     plan, output, overwrite
         The sweep. NAME.csv or NAME.parquet for one file, NAME/ for a folder of Parquet parts.
-        Whether to replace an older file (through a link, its target), or another sweep's parts in a
+        Whether to replace an existing file (of a link, its target), or another sweep's parts in a
         folder that contains only parts.
     workers, client
         As for `sweep` [-].
     progress
-        Called with the number of points already there, and then with that of each finished part
-        [-].
+        Function to call with the number of points in existing parts, and then with the number in
+        each finished part [-].
 
     Returns
     -------
     int
-        Number of points already there [-].
+        Number of points in existing parts [-].
     """
     is_folder, path = str(output).endswith(("/", os.sep)), Path(output)
     kind = "/" if is_folder else path.suffix
@@ -180,7 +179,7 @@ def sweep_to_file(
 
 
 def _clear(folder: Path, identity: str, *, overwrite: bool) -> None:
-    """Remove what is not whole and, to be replaced, parts of another sweep; refuse all else."""
+    """Remove incomplete files and, with `overwrite`, another sweep's parts; refuse other files."""
     others = [file for file in folder.iterdir() if not file.match(f"part-*-{identity}.*")]
     stale = (".specmodel-*", "part-*") if overwrite else (".specmodel-*",)
     if not all(any(map(file.match, stale)) for file in others):
@@ -191,7 +190,10 @@ def _clear(folder: Path, identity: str, *, overwrite: bool) -> None:
 
 
 def part_columns(part: Part, dtype: type[np.floating[Any]]) -> dict[str, Any]:
-    """Return labels and columns of a part flat; words are places in `CODED` or `Part.words`."""
+    """Return labels and columns of a part as flat arrays, words as indices.
+
+    The indices refer to `CODED` or `Part.words`.
+    """
     prediction, columns = part.predict(), dict[str, Any]()
     for name, value in part.labels.items():
         words = part.words.get(name)
@@ -207,7 +209,7 @@ def part_columns(part: Part, dtype: type[np.floating[Any]]) -> dict[str, Any]:
 
 
 def part_frame(part: Part, dtype: type[np.floating[Any]] = np.float64) -> pd.DataFrame:
-    """Compute a part as a tidy table, words as categories."""
+    """Compute a part as a tidy table, with words as categories."""
     import pandas as pd
 
     columns, words = part_columns(part, dtype), {**part.words, **CODED}
@@ -223,20 +225,15 @@ def csv_bytes(part: Part) -> bytes:
 
 
 def arrow_table(part: Part) -> Any:
-    """Compute a part as an Arrow table: float32, words and labels as dictionaries."""
+    """Compute a part as an Arrow table: numbers in float32, words as dictionaries."""
     import pyarrow as pa
 
     words, arrays = {**part.words, **CODED}, dict[str, Any]()
     for name, column in part_columns(part, np.float32).items():
-        # `pa.array` would import pandas
-        bits = np.packbits(column, bitorder="little") if column.dtype == bool else column
-        buffers, kind = [None, pa.py_buffer(bits)], pa.from_numpy_dtype(column.dtype)
-        arrays[name] = pa.Array.from_buffers(kind, len(column), buffers)
+        arrays[name] = pa.array(column)
         if name in words:
-            known = pa.lib.StringBuilder()
-            known.append_values(words[name])
-            arrays[name] = pa.DictionaryArray.from_arrays(arrays[name], known.finish(), safe=False)
-    # columns declared to have no nulls are encoded in half the time
+            arrays[name] = pa.DictionaryArray.from_arrays(arrays[name], list(words[name]))
+    # columns without nulls are encoded in half the time
     fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
 
@@ -250,7 +247,7 @@ def parquet_bytes(part: Part) -> bytes:
 
 
 def _parquet_writer(file: Any, schema: Any) -> Any:
-    """Return what writes tables as Parquet, with statistics of all but float32, whose take long."""
+    """Return a writer of tables as Parquet, without the slow statistics of float32 columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -261,4 +258,4 @@ def _parquet_writer(file: Any, schema: Any) -> Any:
 
 
 _FORMS: dict[str, Any] = {"/": parquet_bytes, ".csv": csv_bytes, ".parquet": arrow_table}
-"""What computes a part for each kind of output, importable where the workers are."""
+"""Functions that compute a part, by kind of output; workers import them by name."""

@@ -1,4 +1,4 @@
-"""Read a sweep's parameters: lists by name; cases, labels and columns of rows."""
+"""Read the parameters of a sweep, and find its cases, labels and columns."""
 
 import itertools
 import math
@@ -27,32 +27,30 @@ MOST_DEPLOYMENTS = 100_000
 """Most combinations of targets, drafters, hardware and their settings [-]."""
 
 POINT_AXES = (*LOAD, "context_length", "batch_size", "draft_length", "verify_tokens")
-"""Axes of the grid that each deployment is computed on, outermost first; whole numbers."""
+"""Axes of whole numbers of each deployment's grid, outermost first."""
 
 DEFAULT_COLUMNS = (
     *("tokens_per_step", "forward_time", "verify_time", "draft_time", "step_time"),
     *("target_efficiency", "speedup", "tpot", "throughput", "limited_by"),
     *("max_graph_batch_size", "max_graph_batch_size_plain", "memory_bytes", "fits", "prefill_time"),
 )
-"""Columns wanted beside the axes where none are named; the last only under load."""
+"""Default columns in addition to the axes; the last one only under load."""
 
 SETTINGS = ("measured_draft_length", "max_draft_length", "task")
 """Parameters with one value for the whole sweep."""
-
-_MAY_NOT_FIT = Manner(may_not_fit=True)
 
 _NAMES = {
     "popularity": "files; for a law, use popularity_exponent",
     "acceptance": "the name of a published acceptance; for a number, use acceptance_rate",
 }
-"""Parameters whose values are names, and what would do in place of numbers."""
+"""Parameters whose values are names, and the values to use in place of numbers."""
 
 _FIRST = ("target", "drafter", "hardware", "engine")
-"""Labels that come first; without an engine it is the default one."""
+"""Labels that come first. Without an engine, the label is the default engine."""
 
 
 def listed(name: str, value: Any) -> list[Any]:
-    """Return the values of a parameter, plain numbers for those of NumPy."""
+    """Return the values of a parameter as a list, with plain numbers instead of NumPy's."""
     value = value.tolist() if isinstance(value, np.ndarray) else value
     value = value.items() if isinstance(value, Mapping) else value
     if isinstance(value, str | Record) or not isinstance(value, Iterable):
@@ -61,7 +59,7 @@ def listed(name: str, value: Any) -> list[Any]:
     kinds = {type(v) for v in values}
     if not kinds or type(None) in kinds:
         raise InputError(name, value, "at least one value, none of them empty")
-    if kinds & {list, tuple, np.ndarray} and name not in ONE_FOR_ALL:  # which are tables
+    if kinds & {list, tuple, np.ndarray} and name not in ONE_FOR_ALL:  # a table is one value
         raise InputError(name, value, "one value or one list of values")
     if name in _NAMES and kinds - {str, type(Path())}:
         raise InputError(name, value, _NAMES[name])
@@ -71,7 +69,7 @@ def listed(name: str, value: Any) -> list[Any]:
 
 
 def with_usual(axes: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[str, str]]:
-    """Return lists with the usual drafter and batch sizes, and why it is that drafter."""
+    """Return the lists of values with default drafter and batch sizes, and the drafter's reason."""
     values = {name: listed(name, value) for name, value in axes.items() if value is not None}
     known = (*NAMES, *POINT_AXES, *ACCEPTANCE, *SETTINGS)
     refuse_unknown({n: value for n, value in values.items() if not _is_label(n)}, known)
@@ -94,7 +92,7 @@ def with_usual(axes: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[str,
 def found_cases(
     values: Mapping[str, list[Any]], *, skip_impossible: bool
 ) -> tuple[list[tuple[dict[str, Any], cases.Case]], tuple[str, ...]]:
-    """Return labels and case of each possible combination, and why others are impossible."""
+    """Return labels and case of each possible combination, and the reasons against the others."""
     where = {name: value for name, value in values.items() if _is_label(name)}
     if (count := math.prod(map(len, where.values()))) > MOST_DEPLOYMENTS:
         raise InputError("deployments", count, f"at most {MOST_DEPLOYMENTS} combinations")
@@ -102,14 +100,14 @@ def found_cases(
     given = {name: values[name][0] for name in once if name in values}
     given |= {n: values[n] for n in (*FORMS, "draft_length", "verify_tokens") if n in values}
     kinds = {name: {type(v) for v in value} for name, value in where.items()}
-    found = list[tuple[dict[str, Any], cases.Case]]()
+    manner, found = Manner(may_not_fit=True), list[tuple[dict[str, Any], cases.Case]]()
     skipped = list[tuple[str, InputError]]()
     for chosen in itertools.product(*where.values()):
         of = dict(zip(where, chosen, strict=True))
         plain = {name: value for name, value in of.items() if "." not in name}
         changes = {name: value for name, value in of.items() if "." in name} or None
         try:
-            case = cases.case_of({**given, **plain, "changes": changes}, _MAY_NOT_FIT)
+            case = cases.case_of({**given, **plain, "changes": changes}, manner)
             case.check_trees()
         except InputError as error:
             if not skip_impossible:
@@ -127,12 +125,12 @@ def found_cases(
 
 
 def _is_label(name: str) -> bool:
-    """Return whether a parameter says what runs where, and so is a label of the rows."""
+    """Return whether a parameter describes the deployment, and thus labels rows."""
     return name in NAMES or name.partition(".")[0] in RECORDS
 
 
 def _label(value: Any, kinds: set[type]) -> Any:
-    """Return what a column calls a value, with others of some kinds: a number, or words."""
+    """Return a value as a column contains it: a number if all `kinds` are numbers, else a word."""
     if kinds <= {bool, int, float}:
         return float(value) if float in kinds else value
     word = str(value) if isinstance(value, Path) else str(getattr(value, "name", value))
@@ -142,7 +140,7 @@ def _label(value: Any, kinds: set[type]) -> Any:
 def columns_of(
     wanted: Sequence[str] | None, values: Mapping[str, Any], form: str, *, interval: bool
 ) -> tuple[str, ...]:
-    """Return the columns beside the labels: those wanted, and those that tell points apart."""
+    """Return the columns in addition to labels: those wanted, and those that identify points."""
     names = [*COLUMN_UNITS, *(c.name for c in LOAD_COLUMNS if values.keys() & {*LOAD})]
     names = [*with_ends(names)] if interval else names
     names = ["acceptance_rate"] * (form != "acceptance_by_position") + names
@@ -161,9 +159,9 @@ def columns_of(
 
 
 def identity_of(values: Mapping[str, list[Any]], *others: Any) -> str:
-    """Return a text that stands for a sweep: the same if all values, files and versions are."""
+    """Return a text that identifies a sweep by its values, the content of files and the version."""
     paths = (v for each in values.values() for v in each if isinstance(v, str | Path))
     files = [Path(v).read_bytes() for v in paths if is_path(v) and Path(v).is_file()]
-    # functions of a record are told by their names alone
+    # addresses of functions differ between runs
     text = re.sub(r" at 0x\w+", "", repr((__version__, values, files, others)))
     return sha256(text.encode(errors="backslashreplace")).hexdigest()[:10]

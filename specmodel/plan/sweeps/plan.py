@@ -22,20 +22,20 @@ from specmodel.plan.sweeps import parameters
 from specmodel.plan.sweeps.parameters import POINT_AXES
 
 FIRST = "part-000000"
-"""How the name of the first part begins."""
+"""Beginning of the first part's name."""
 PART = 2**18
-"""Most points of a part [-]: enough to hide the time of calls from Python, few enough for their
-columns to take 20 MB."""
+"""Most points of a part [-]: so many that Python's calls need little time, and so few that their
+columns need only 20 MB."""
 _LENGTHS_AT_ONCE = 16
-"""Times as few points a part has where all draft lengths are tried at each [-]."""
+"""Factor by which parts have fewer points if each point tries all draft lengths [-]."""
 
 
 class Part(Struct, frozen=True, eq=False):
     """A piece of a sweep: one deployment on a block of the grid.
 
-    `name` tells it from parts of all sweeps, `labels` are its constant columns, `words` what these
-    may say in the whole sweep, `columns` those wanted beside them, and `arguments` the operating
-    points and acceptance as `predict_deployed` takes them.
+    `name` identifies the part among all sweeps. `labels` are its constant columns, and `words` all
+    values of text labels in the sweep. `columns` are the other columns. `arguments` are operating
+    points and acceptance, as for `predict_deployed`.
     """
 
     name: str
@@ -60,19 +60,19 @@ class Part(Struct, frozen=True, eq=False):
         return priced(predicting.with_intervals(best) if has_interval else best, price)
 
     def fitting(self) -> int:
-        """Return how many of the points fit in memory, without predicting them [-]."""
+        """Return how many of the points fit in memory, without a prediction [-]."""
         points = self.arguments
         given = (points.get(name) for name in ("context_length", *LOAD))
         plain, _ = predicting.plain_points(points["batch_size"], *given)
-        # no best draft takes room that a decode step does not have
+        # a best draft fits wherever a decode step fits
         verified = points.get("verify_tokens", points.get("draft_length", np.zeros(1)) + 1)
         memory = MemoryUse(self.deployment, plain["context_length"], verified)
         fits = plain["batch_size"] <= memory.max_batch_size
         return int(fits.sum()) * (self.num_points // fits.size)
 
     def column(self, prediction: Prediction, name: str) -> np.ndarray[Any, np.dtype[Any]]:
-        """Return a column of the prediction or a part of its interval, not yet repeated."""
-        if name == "acceptance_rate":  # NaN for trees, which have none
+        """Return a column of the prediction, or an end of its interval; its axes may be short."""
+        if name == "acceptance_rate":  # NaN for trees
             acceptance, is_chain = prediction.evaluation.acceptance, prediction.evaluation.is_chain
             return np.where(is_chain, acceptance.rate() if is_chain.any() else np.nan, np.nan)
         stem, _, end = name.rpartition("_")
@@ -89,14 +89,14 @@ class Plan(Struct, frozen=True, eq=False, dict=True):
         Labels and deployment for each combination of the parameters of deployments. The impossible
         combinations with the reason, one line each.
     axes, acceptance
-        Axes of each deployment's grid, outermost first: whole numbers, and last the rates of
-        `acceptance` or the values to solve them from, unless all points share one [-]. Without a
-        draft length, each point has its best one.
+        Axes of each deployment's grid, outermost first: whole numbers, and last the values of
+        `acceptance`, unless all points share one [-]. Without a draft length, each point has its
+        best one.
     settings, columns
         Arguments of `predict` that all points share; columns in addition to the labels.
     defaults, identity
-        Values of parameters that were not given, by name. A text unique to this sweep and this
-        version of the package.
+        Default values of parameters, by name. A text unique to this sweep and this version of the
+        package.
     """
 
     deployments: tuple[tuple[dict[str, Any], Deployment], ...]
@@ -110,17 +110,17 @@ class Plan(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def num_points(self) -> int:
-        """Operating points [-]."""
+        """Number of operating points [-]."""
         return len(self.deployments) * math.prod(axis.size for axis in self.axes.values())
 
     def parts(self) -> Iterator[Part]:
-        """Yield the pieces in the order of the rows."""
+        """Yield the parts in the order of the rows."""
         most = PART if "draft_length" in self.axes else max(1, PART // _LENGTHS_AT_ONCE)
         most = MOST_WITH_INTERVAL if self.settings["interval"] else most
         every, cuts = [labels for labels, _ in self.deployments], list[list[Any]]()
         names = [name for name, value in every[0].items() if isinstance(value, str)]
         words = {name: tuple(dict.fromkeys(labels[name] for labels in every)) for name in names}
-        stride = most  # blocks are runs of consecutive points
+        stride = most  # the points of a block are consecutive
         for axis in reversed(self.axes.values()):
             size = max(1, min(stride, axis.size))
             cuts.insert(0, [axis[start : start + size] for start in range(0, axis.size, size)])
@@ -145,24 +145,24 @@ def plan_sweep(
     skip_impossible: bool = False,
     gpu_hour_price: float | None = None,
 ) -> Plan:
-    """Check a sweep and return what it will compute.
+    """Check a sweep and return its plan.
 
     Parameters
     ----------
     axes
-        One value or a list of values for each parameter: those of `predict`, without draft_length
-        for the best of each point, with acceptance as one of acceptance_rate, tokens_per_step,
-        step_efficiency, accepted_fraction, acceptance_by_context (with measured_draft_length) and
-        acceptance_by_position; proposal_rate, lookup_time, popularity_exponent; and, with a dot,
-        fields of hardware, engine, target and drafter, such as hardware.memory.peak_bytes_per_s.
-        For one model, the default is its usual drafter with their published acceptance. The number
-        of GPUs is the smallest that fits, unless you give it (``2xh100``) or degrees.
+        One value or a list of values for each parameter. Parameters are those of `predict`;
+        proposal_rate, lookup_time, popularity_exponent; and, with a dot, fields of hardware,
+        engine, target and drafter, such as hardware.memory.peak_bytes_per_s. Acceptance has one of
+        the forms acceptance_rate, tokens_per_step, step_efficiency, accepted_fraction,
+        acceptance_by_context (with measured_draft_length) and acceptance_by_position. Without
+        draft_length, each point has its best one. For one model, the default is its usual drafter
+        with their published acceptance. The number of GPUs is the smallest that fits, unless you
+        give it (``2xh100``) or degrees.
     columns
-        Columns in addition to those of the parameters: `DEFAULT_COLUMNS` by default, "all" for
-        every column.
+        Columns in addition to the parameters: `DEFAULT_COLUMNS` by default, "all" for every column.
     interval, skip_impossible
         Whether to add central 80 % intervals, at some 10,000 points per second. Whether to skip
-        impossible combinations, such as a dtype on a GPU without a peak for it, instead of raising
+        impossible combinations, such as a dtype that the GPU does not support, instead of raising
         an error.
     gpu_hour_price
         Price of a GPU for an hour, for a column with the cost of a million output tokens [-].
@@ -170,9 +170,9 @@ def plan_sweep(
     Returns
     -------
     Plan
-        The sweep. Rows vary the parameters of deployments in the given order, the first slowest,
-        then lengths of prompts and outputs, context length, batch size, draft length, verify
-        tokens, acceptance.
+        The sweep. Rows vary the parameters of deployments in the given order, the first slowest.
+        Faster than these vary, in this order, lengths of prompts and outputs, context length, batch
+        size, draft length, verify tokens, and acceptance.
 
     Examples
     --------
@@ -211,11 +211,11 @@ def plan_sweep(
 
 
 def _check_points(plan: Plan) -> None:
-    """Predict the extremes of all axes with each other, so that no value is refused later.
+    """Predict the extremes of all axes, combined with each other, to refuse bad values at once.
 
-    Points are whole numbers by now. Whether one can be predicted depends on ranges only, its own or
-    together with other axes: no more tokens are emitted in a step than were drafted, plus one; and
-    of deployments on what is refused of some.
+    The extremes suffice, as predictions refuse only values outside a range. The range may depend on
+    other axes: a step emits at most one token more than it drafts. Each kind of deployment that
+    refuses other values is checked.
     """
     kinds: dict[Any, Any] = {}
     for labels, d in plan.deployments:

@@ -1,4 +1,4 @@
-"""Run pieces of work in threads or processes of this machine, or on a Dask cluster."""
+"""Run a function of many items in threads or processes of this machine, or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _Workers: TypeAlias = tuple[Callable[..., Any], int]
-"""What starts a function on an argument and returns its future, and how many run at once [-]."""
+"""Function that starts another on an argument and returns its future; number of workers [-]."""
 
 PATIENCE = 10
-"""Seconds that a scheduler may take to answer [s]."""
+"""Longest time to wait for a scheduler's answer [s]."""
 
 WORKER_TIMEOUT = 60.0
-"""Seconds that a scheduler may take to get a worker [s]."""
+"""Longest time to wait until a scheduler has a worker [s]."""
 
 
 def results(
@@ -39,17 +39,17 @@ def results(
     *,
     processes: bool = False,
 ) -> Iterator[tuple[Any, Any]]:
-    """Give each item with its result, in order, with two in work or waiting for each worker.
+    """Yield each item with its result, in order, with at most two items started for each worker.
 
-    On the cluster that is named, or else in threads or `processes`, by default one for each core; a
-    single process is this one.
+    The workers are those of the `client`, or else threads or `processes`, by default one for each
+    core. A single process is the calling one.
     """
     if client is not None and workers is not None:
         raise InputError("workers", workers, "none with a scheduler, which has its own workers")
     if processes and workers == 1:
         yield from ((item, function(item)) for item in items)
         return
-    # Dask's own map and as_completed would hold every part of the sweep at once
+    # Dask's own map and as_completed would keep all parts of a sweep in memory
     pool = _pool(workers, processes=processes) if client is None else _cluster(client)
     with pool as (submit, at_once):
         started = ((item, submit(function, item)) for item in items)
@@ -66,14 +66,14 @@ def results(
 
 @contextmanager
 def _pool(workers: int | None, *, processes: bool) -> Iterator[_Workers]:
-    has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS and Windows
+    has_affinity = hasattr(os, "sched_getaffinity")  # macOS and Windows lack it
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     count = cores if workers is None else workers
     if count < 1:
         raise InputError("workers", count, "at least 1")
     how: dict[str, Any] = {"mp_context": get_context("spawn"), "initializer": _end_quietly}
     try:
-        # NumPy and Arrow let threads run at the same time
+        # threads suffice where NumPy and Arrow do the work, as they release the GIL
         kind: Any = partial(ProcessPoolExecutor, **how) if processes else ThreadPoolExecutor
         with kind(count) as pool:
             yield pool.submit, count
@@ -83,14 +83,14 @@ def _pool(workers: int | None, *, processes: bool) -> Iterator[_Workers]:
 
 
 def _end_quietly() -> None:
-    """Let Ctrl-C end a process without a traceback, unless it is ignored."""
+    """Let Ctrl-C end a worker process without a traceback, unless the process ignores Ctrl-C."""
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
 def _cluster(client: Client | str) -> Iterator[_Workers]:
-    """Give the workers of a Dask cluster, by a client or the address of a scheduler."""
+    """Yield the workers of a Dask cluster, from a client or the address of a scheduler."""
     dask = import_extra("distributed", "dask", "scheduler", str(client), "none, or first")
     address = str(getattr(getattr(client, "scheduler", None), "address", client))
     lost = CancelledError, OSError, ImportError, dask.KilledWorker, dask.client.ClosedClientError
@@ -107,21 +107,21 @@ def _cluster(client: Client | str) -> Iterator[_Workers]:
 
 
 def _connected(address: str) -> Client:
-    """Return a client, with the certificates of Dask's configuration."""
+    """Return a client of a scheduler, with the certificates of Dask's configuration."""
     from distributed import Client
     from distributed.comm.addressing import get_address_host_port
 
     try:
-        get_address_host_port(address)  # a client would fail half open on a malformed address
+        get_address_host_port(address)  # a malformed address would leave a client half open
         return Client(address, timeout=PATIENCE)
-    except (OSError, TypeError, ValueError) as error:  # a TypeError where certificates lack
+    except (OSError, TypeError, ValueError) as error:  # a TypeError if certificates are missing
         reason = str(error)
-    # A client that failed waits for the lock of Dask's loops when it is collected. If that happened
-    # while another loop starts, both would wait for ever: it is collected here.
+    # A failed client waits for the lock of Dask's loops when it is garbage-collected. While another
+    # loop starts, both would wait for ever. Collecting the client here avoids that.
     gc.collect()
     raise OSError(reason)
 
 
 def installed_version() -> str:
-    """Return the version of this package where it is called."""
+    """Return the version of this package on the worker that calls the function."""
     return __version__
