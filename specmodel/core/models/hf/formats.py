@@ -61,7 +61,7 @@ def read_recipe(record: Any, name: str, expert_dtype: object = None) -> Recipe:
     """Return the recipe of a record; `expert_dtype` is the value of this key outside the record."""
     reader, key = Reader(record, name), "expert_dtype"
     if expert_dtype is not None:
-        reader.only(key, (expert_dtype,), f"{expert_dtype!r}, as outside quantization_config")
+        reader.only(key, (expert_dtype,), f"the same as {expert_dtype!r} outside this record")
         reader.config = {**reader.config, key: expert_dtype}
     method, has_experts = _method(reader), reader.get(key) is not None
     expected = f"no such key with quant_method {method}"
@@ -95,8 +95,8 @@ def _refuse(reader: Reader, *keys: str) -> None:
     """Refuse keys whose effect is not known, unless their value is empty or dense."""
     for key in keys:
         value = reader.get(key)
-        is_dense = isinstance(value, dict) and value.get("format") == "dense"
-        reader.need(not value or is_dense, key, "no such key, as specmodel does not know its effect")
+        is_empty = not value or (isinstance(value, dict) and value.get("format") == "dense")
+        reader.need(is_empty, key, "no such key, as specmodel does not know its effect")
 
 
 def _dtype(reader: Reader, key: str, kind: str, group: Any = None, end: str = "") -> str:
