@@ -46,6 +46,11 @@ class Record(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields
     hidden: ClassVar[tuple[str, ...]] = ()
     """Fields that are no part of what a copy of the record holds or shows."""
 
+    def need(self, is_valid: object, name: str, expected: str) -> None:
+        """Raise an error about a field unless its value is valid."""
+        if not is_valid:
+            raise InputError(name, getattr(self, name), expected)
+
     def with_changes(self, argument: str, changes: Mapping[str, object]) -> Self:
         """Return a validated copy with fields replaced, by names with dots for nested tables.
 

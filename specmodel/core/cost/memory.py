@@ -274,7 +274,7 @@ class _Values(dict[Measure, FloatArray]):
     """Values of measures of a request, computed from those given."""
 
     def __missing__(self, measure: Measure) -> FloatArray:
-        return measure.rule(self, *measure.told)
+        return measure.rule(self, *measure.arguments)
 
 
 def _kept_of_request(model: Architecture, states: StateKeeping, layout: Layout) -> Form:
