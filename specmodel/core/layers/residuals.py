@@ -142,7 +142,7 @@ class HyperConnections(Extra, frozen=True, kw_only=True, tag_field="kind", tag="
 
     @property
     def _of_head(self) -> int:
-        """Coefficients that read the streams, also before the LM head; gates: twice the rank [-]."""
+        """Coefficients that read the streams, also before the LM head; with gates, 2 x rank [-]."""
         return 2 * self.gate_rank or self.num_streams
 
     def _weight_bytes(self, stream: Stream) -> float:
