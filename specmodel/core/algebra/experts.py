@@ -31,8 +31,8 @@ PLAUSIBLE_ROUTING_CORRELATIONS = (0.0, 0.3)
 """Range of published models [-]."""
 
 PLAUSIBLE_POPULARITY_SPREADS = (0.0, 1.9)
-"""Range of the standard deviation of experts' popularity over its mean [-]: from equal popularity to
-the least balanced published deployment."""
+"""Range of the standard deviation of experts' popularity over its mean [-], from equal popularity
+to the least balanced published deployment."""
 
 MAX_TOKENS_PER_SEQUENCE = 4096
 """Maximum tokens of one sequence in a verify pass [token]."""

@@ -347,13 +347,10 @@ class Carried(dict[Measure, FloatArray]):
     @cached_property
     def taken_by(self) -> tuple[str, ...]:
         """Kinds of kernels that process any of the sequences: "decoding", "prompts" or both."""
-        taken: dict[str, None] = {}
-        for group in self.everything.groups:
-            if group.tokens_per_sequence.min() < SHORTEST_PROMPT:
-                taken["decoding"] = None
-            if group.tokens_per_sequence.max() > LONGEST_DECODE:
-                taken["prompts"] = None
-        return tuple(sorted(taken))
+        tokens = [group.tokens_per_sequence for group in self.everything.groups]
+        fewest, most = min(n.min() for n in tokens), max(n.max() for n in tokens)
+        kinds = {"decoding": fewest < SHORTEST_PROMPT, "prompts": most > LONGEST_DECODE}
+        return tuple(kind for kind, has_any in kinds.items() if has_any)
 
 
 def carried_by(

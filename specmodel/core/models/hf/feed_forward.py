@@ -88,16 +88,11 @@ def _dense_layers(reader: Reader, num_layers: int) -> list[bool]:
         key, by_rule = reader.family.rule("dense_layers", reader, num_layers)
     if reader.get("mlp_layer_types") is None:
         return by_rule
-    listed = listed_as_dense(reader, num_layers)
+    types = reader.by_layer("mlp_layer_types", num_layers, ("sparse", "dense", *_ROUTED))
+    listed = [kind == "dense" for kind in types]
     expected = f"the layers that {key} = {reader.get(str(key))} makes dense"
     reader.need(not key or listed == by_rule, "mlp_layer_types", expected)
     return listed
-
-
-def listed_as_dense(reader: Reader, num_layers: int) -> list[bool]:
-    """Return which layers are dense according to `mlp_layer_types`."""
-    types = reader.by_layer("mlp_layer_types", num_layers, ("sparse", "dense", *_ROUTED))
-    return [kind == "dense" for kind in types]
 
 
 _Rule = tuple[str | None, list[bool]]
