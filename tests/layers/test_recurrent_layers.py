@@ -102,6 +102,3 @@ def test_nobody_timed_it_so_that_errors_are_larger():
     assert taken.parameters.launch_time == own.parameters.launch_time
     assert taken.mean_error > own.mean_error
     assert "state_space" in said
-
-
-# Configurations

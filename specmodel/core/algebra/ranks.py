@@ -150,24 +150,6 @@ def all_to_all(ranks: int, gpus_per_node: int) -> Message:
     return Message(inside - 1.0, float(ranks - inside), 2, 2 if ranks > inside else 0)
 
 
-def beside_network(message: Message, network_hops: int) -> Message:
-    """Return the part of a message for other nodes, which takes longer than the parallel rest.
-
-    Parameters
-    ----------
-    message, network_hops
-        The message of a GPU, and the hops for which its part for other nodes waits [-].
-
-    Returns
-    -------
-    Message
-        The part for other nodes, or `message` itself if there is no such part.
-    """
-    if not message.network_hops:
-        return message
-    return Message(0.0, message.network_share, 0, network_hops)
-
-
 def rank_share(
     num_experts: int,
     experts_per_token: int,

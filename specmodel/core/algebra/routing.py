@@ -7,6 +7,7 @@ sum to the number of experts that each token uses.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -154,9 +155,17 @@ def moments_of(use: float, spread: FloatArray | float) -> tuple[Any, Any]:
     use, spread
         Mean popularity, and the spread as for `rate_of` [-].
     """
+    return _kept_moments(use, spread) if isinstance(spread, float) else _moments(use, spread)
+
+
+def _moments(use: float, spread: FloatArray | float) -> tuple[Any, Any]:
     rate = rate_of(np.asarray(use), spread)
     one, two, three = (1 - use_of(count * rate, spread) for count in (1, 2, 3))
     return two - one**2, 3 * one * two - three - 2 * one**3
+
+
+_kept_moments = lru_cache(maxsize=256)(_moments)
+"""Moments for numbers, of which few models have others."""
 
 
 def union_by_expert(batch_size: FloatArray, use: FloatArray) -> FloatArray:

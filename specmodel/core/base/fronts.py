@@ -35,11 +35,8 @@ def front(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module_of, own = home
         is_module = module_of == package
-        value = (
-            import_module(f"{package}.{own}")
-            if is_module
-            else getattr(import_module(module_of), own)
-        )
+        found = import_module(f"{package}.{own}" if is_module else module_of)
+        value = found if is_module else getattr(found, own)
         setattr(module, name, value)
         return value
 

@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import TypeVar
 
 from specmodel.core.base.errors import InputError
@@ -144,11 +145,10 @@ def runs(values: Iterable[Value]) -> list[tuple[int, int, Value]]:
     >>> runs("aab")
     [(0, 1, 'a'), (2, 2, 'b')]
     """
-    found, start = [], 0
-    for value, group in itertools.groupby(values):
-        size = sum(1 for _ in group)
-        found.append((start, start + size - 1, value))
-        start += size
+    found = []
+    for value, group in itertools.groupby(enumerate(values), key=itemgetter(1)):
+        places = [place for place, _ in group]
+        found.append((places[0], places[-1], value))
     return found
 
 

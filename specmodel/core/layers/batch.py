@@ -251,8 +251,11 @@ class Batch(Struct, frozen=True, eq=False, dict=True):
 
     def total(self, of: Callable[..., FloatArray], *further: Any) -> FloatArray:
         """Return the sum, over all sequences, of a function of their group and of `further`."""
-        sizes = [group.batch_size * of(group, *further) for group in self.groups]
-        return np.asarray(reduce(np.add, sizes))
+        first, *others = self.groups
+        total = first.batch_size * of(first, *further)
+        for group in others:
+            total = total + group.batch_size * of(group, *further)
+        return np.asarray(total)
 
     def mean(self, of: Callable[[SequenceGroup], FloatArray]) -> FloatArray:
         """Return the mean, over all sequences, of a function of their group."""
@@ -347,10 +350,13 @@ class Carried(dict[Measure, FloatArray]):
     @cached_property
     def taken_by(self) -> tuple[str, ...]:
         """Kinds of kernels that process any of the sequences: "decoding", "prompts" or both."""
-        tokens = [group.tokens_per_sequence for group in self.everything.groups]
-        fewest, most = min(n.min() for n in tokens), max(n.max() for n in tokens)
-        kinds = {"decoding": fewest < SHORTEST_PROMPT, "prompts": most > LONGEST_DECODE}
-        return tuple(kind for kind, has_any in kinds.items() if has_any)
+        kinds = set[str]()
+        for group in self.everything.groups:
+            if group.tokens_per_sequence.min() < SHORTEST_PROMPT:
+                kinds.add("decoding")
+            if group.tokens_per_sequence.max() > LONGEST_DECODE:
+                kinds.add("prompts")
+        return tuple(sorted(kinds))
 
 
 def carried_by(

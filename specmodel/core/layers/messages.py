@@ -72,7 +72,8 @@ def exchanged(
     sent_by = ranks.all_to_all(layout.expert_parallel, layout.gpus_per_node)
     row = shares[0] * width * (value_bytes + back)
     if by == "copies":
-        sent_by = ranks.beside_network(sent_by, DEEPEP_HOPS)
+        if sent_by.network_hops:  # the part for other nodes takes longer than the parallel rest
+            sent_by = Message(0.0, sent_by.network_share, 0, DEEPEP_HOPS)
         scale = 4 / 128 if value_bytes <= 1 else 0.0  # 32 bits for 128 elements of 8 bits
         row = shares[1] * width * (value_bytes + scale + back)
     sent = run.num_tokens * (layers * row / layout.tensor_parallel)

@@ -65,14 +65,11 @@ class StateKeeping(Struct, frozen=True, dict=True):
         These are the written states, one copied after the pass (read and written), and parents in a
         tree.
         """
+        is_one = self.rollback == "replay" or self.slots == "single"
+        written = np.ones_like(tokens) if is_one else tokens
         copied = np.clip(tokens - 1, 0, 1) if self.takes_trees else 0.0
         parents = np.maximum(tokens - 1, 0) if self.is_tree else 0.0
-        return np.asarray(self._written(tokens) + 2 * copied + parents)
-
-    def _written(self, tokens: FloatArray) -> FloatArray:
-        """Return the states that a pass writes: one, or one after each token [-]."""
-        is_one = self.rollback == "replay" or self.slots == "single"
-        return np.ones_like(tokens) if is_one else tokens
+        return np.asarray(written + 2 * copied + parents)
 
     def recorded(self, tokens: FloatArray) -> FloatArray:
         """Return the token records that a pass writes and reads, 0 without replay [-]."""
@@ -80,7 +77,8 @@ class StateKeeping(Struct, frozen=True, dict=True):
 
     def states(self, tokens: FloatArray) -> FloatArray:
         """Return the states reserved for a request that verifies `tokens` tokens [-]."""
-        own = self._written(tokens)
+        is_one = self.rollback == "replay" or self.slots == "single"
+        own = np.ones_like(tokens) if is_one else tokens
         if self.slots == "scratch":
             return np.where((tokens > 1) & (own > 1), own + 1, 1.0)
         return own + 1 if self.slots == "aligned" else own

@@ -9,8 +9,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.records import read_mapping
@@ -94,23 +96,21 @@ _LAYER = re.compile(r"\blayers\\?\.(\d{1,7})(?=\\?\.|\*|$)")
 _EXPERT = re.compile(r"\bexperts\.(\d{1,7})(?=\.|$)")
 
 
-class Modules:
+class Modules(Struct, frozen=True, dict=True):
     """The matrices of a model by layer and group; whether it has an LM head and MTP modules.
 
     With `splits_layers`, layers here are parts of the checkpoint's layers, whose names differ.
     """
 
-    def __init__(
-        self,
-        layers: Sequence[Mapping[str, Any]],
-        *,
-        has_head: bool,
-        has_mtp: bool,
-        splits_layers: bool = False,
-    ) -> None:
-        self.layers, self.has_head, self.has_mtp = layers, has_head, has_mtp
-        self.splits_layers = splits_layers
-        self.groups = [_groups(layer) for layer in layers]
+    layers: Sequence[Mapping[str, Any]]
+    has_head: bool
+    has_mtp: bool
+    splits_layers: bool = False
+
+    @cached_property
+    def groups(self) -> list[dict[str, Namings]]:
+        """Groups of matrices of each layer, each group with alternative sets of names."""
+        return [_groups(layer) for layer in self.layers]
 
 
 class Named:
