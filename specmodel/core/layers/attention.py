@@ -72,7 +72,7 @@ class LatentHeads(TokenMixer, frozen=True, kw_only=True):
         values = read + run.stream.hidden_size + made
         depth = read + self.q_lora_rank + self.output_size / n
         weights = LatentHeads.weights(self, run.stream.hidden_size, n) - self.weights_of_latents(n)
-        return linear(run, layers, weights=weights, values=values, depth=depth, kernels=3)
+        return linear(run, layers, weights, values, depth, kernels=3)
 
     def absorbed_projections(self, run: Pass, layers: int, batch: Sequences, dtype: str) -> Work:
         """Return the work of key and value projections that queries and outputs absorb."""
@@ -80,9 +80,7 @@ class LatentHeads(TokenMixer, frozen=True, kw_only=True):
         n, tokens = run.layout.tensor_parallel, Tokens(run.stream, batch.num_tokens)
         weights, depth = self.weights_of_latents(n), self.qk_nope_head_dim + self.kv_lora_rank
         values = 2 * (self.num_heads / n) * self.kv_lora_rank
-        work = linear(
-            tokens, layers, weights=weights, values=values, depth=depth, kernels=2, dtype=dtype
-        )
+        work = linear(tokens, layers, weights, values, depth, kernels=2, dtype=dtype)
         return _of_share(work, batch.share)
 
     def made_keys_and_values(
@@ -91,7 +89,7 @@ class LatentHeads(TokenMixer, frozen=True, kw_only=True):
         """Return the work of computing keys and values from latents, without writing them."""
         weights, depth = self.weights_of_latents(run.layout.tensor_parallel), self.kv_lora_rank
         tokens = Tokens(run.stream, num_tokens)
-        return _of_share(linear(tokens, layers, weights=weights, values=0.0, depth=depth), share)
+        return _of_share(linear(tokens, layers, weights, 0.0, depth), share)
 
     def widened_bytes(self, stream: Stream, tensor_parallel: int) -> float:
         """Return the bytes of a copy of the absorbed matrices, in addition to the weights [B]."""

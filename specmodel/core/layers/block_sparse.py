@@ -140,14 +140,10 @@ class BlockSparseAttention(GroupedHeads, frozen=True, kw_only=True, tag="block_s
         turned = 2 * (self.query_size / n + self._kv_elements(n) / 2 + index) + 3 * gate
         is_quantised = BYTES_PER_ELEMENT[stream.weight_dtype] < 2
         quantised = 1.5 * (stream.hidden_size + outputs) if is_quantised else 0.0
-        found = linear(
-            run,
-            layers,
-            weights=self.weights(stream.hidden_size, n),
-            values=2 * stream.hidden_size + made + outputs + turned + quantised,
-            depth=stream.hidden_size + outputs,
-            kernels=3 + self.has_output_gate + 2 * is_quantised,
-        )
+        weights, depth = self.weights(stream.hidden_size, n), stream.hidden_size + outputs
+        values = 2 * stream.hidden_size + made + outputs + turned + quantised
+        kernels = 3 + self.has_output_gate + 2 * is_quantised
+        found = linear(run, layers, weights, values, depth, kernels=kernels)
         return replace(found, kind=self.kind, stored_dtype=stream.kv_dtype)
 
     def _indexer(self, run: Pass, layers: int) -> dict[str, Work]:

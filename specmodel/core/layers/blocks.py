@@ -28,10 +28,10 @@ class Tokens(NamedTuple):
 def linear(
     tokens: Pass | Tokens,
     layers: float,
-    *,
     weights: Quantity,
     values: Quantity,
     depth: Quantity,
+    *,
     kernels: float = 1,
     dtype: str | None = None,
     value_bytes: float | None = None,
@@ -120,7 +120,7 @@ def feed_forward(
     h, width, matrices = sizes
     weights, values = matrices * h * width, 2 * h + matrices * width
     how = {"depth": h + width, "kernels": 2, "dtype": dtype, "value_bytes": value_bytes}
-    return linear(tokens, layers, weights=weights, values=values, **how)
+    return linear(tokens, layers, weights, values, **how)
 
 
 def routed(

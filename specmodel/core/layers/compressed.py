@@ -245,9 +245,7 @@ class CompressedAttention(TokenMixer, frozen=True, kw_only=True, tag="compressed
         is_quantised = BYTES_PER_ELEMENT[stream.weight_dtype] < 2
         weights, depth = self._cut_weights(h) / n + copied, h + self.q_lora_rank + output
         kernels = 4 + bool(index_queries) + 3 * is_quantised
-        found = linear(
-            run, layers, weights=weights, values=2 * h + made, depth=depth, kernels=kernels
-        )
+        found = linear(run, layers, weights, 2 * h + made, depth, kernels=kernels)
         return replace(found, kind=self.kind, stored_dtype=stream.kv_dtype)
 
     def _compressor(self, run: Pass, layers: int) -> Work:
@@ -258,9 +256,7 @@ class CompressedAttention(TokenMixer, frozen=True, kw_only=True, tag="compressed
         kept = (2 + self.has_overlap) * made * _STATE_BYTES
         weights, values = self._wide_weights(h), h + kept / stream.residual_bytes
         depth, kernels = h * each, 3 * each + self._selects
-        found = linear(
-            run, layers, weights=weights, values=values, depth=depth, kernels=kernels, dtype=dtype
-        )
+        found = linear(run, layers, weights, values, depth, kernels=kernels, dtype=dtype)
         return replace(found, kind=self.kind, dtype=dtype, stored_dtype=stream.kv_dtype)
 
     def _core(self, run: Pass, layers: int) -> Work:

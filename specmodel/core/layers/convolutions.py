@@ -38,7 +38,7 @@ class ShortConvolution(RecurrentMixer, frozen=True, kw_only=True, tag="short_con
 
     @property
     def conv_channels(self) -> int:
-        """Values of a token that the convolution runs over [-]."""
+        """Values of a token that the convolution reads [-]."""
         return self.num_channels
 
     @property
@@ -74,7 +74,7 @@ class BesideAttention(RecurrentMixer, frozen=True, kw_only=True, tag="beside_att
 
     @property
     def conv_channels(self) -> int:
-        """Values of a token that the convolutions run over [-]."""
+        """Values of a token that the convolutions read [-]."""
         return self.num_channels
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
@@ -94,9 +94,8 @@ class BesideAttention(RecurrentMixer, frozen=True, kw_only=True, tag="beside_att
         h, n = run.stream.hidden_size, run.layout.tensor_parallel
         heads, terms = self.num_heads / n, self.relative_size * self.relative_extent
         made = heads * self.relative_size
-        position = linear(  # a part of the product that makes queries
-            run, layers, weights=h * made, values=made, depth=0, kernels=0
-        )
+        # the first matrix is a part of the product that computes queries
+        position = linear(run, layers, h * made, made, 0, kernels=0)
         scores = Work(
             flop=run.num_tokens * (2 * layers * heads * terms),
             weight_bytes=layers * terms * BYTES_PER_ELEMENT[run.stream.weight_dtype],

@@ -59,16 +59,12 @@ class LayerInputs(Extra, frozen=True, kw_only=True):
         stream, n, num_layers = run.stream, run.layout.tensor_parallel, model.num_layers
         h, made = stream.hidden_size, num_layers * self.size
         cut, copied = self._matrices(model)
+        weights, depth = cut / n + copied, h + num_layers * (h + self.size)
+        values = h + made / n + num_layers * 2 * (h + self.size)
         return {
             "embedding": look_up(run, width=made, made=made, dtype=stream.activation_dtype),
             "layer_inputs": linear(
-                run,
-                1,
-                weights=cut / n + copied,
-                values=h + made / n + num_layers * 2 * (h + self.size),
-                depth=h + num_layers * (h + self.size),
-                kernels=1 + 2 * num_layers,
-                dtype=stream.outer_dtype,
+                run, 1, weights, values, depth, kernels=1 + 2 * num_layers, dtype=stream.outer_dtype
             ),
             # sum and norm; multiplication by gates
             "elementwise": between(run, 1, made * (3 + 3), kernels=1 + num_layers),
@@ -116,9 +112,7 @@ class NgramInputs(Extra, frozen=True, kw_only=True):
         values = found + self.num_tables * h
         return {
             "embedding": look_up(run, width=found, made=found, dtype=stream.activation_dtype),
-            "ngram_projections": linear(
-                run, 1, weights=weights, values=values, depth=narrow, dtype=dtype
-            ),
+            "ngram_projections": linear(run, 1, weights, values, narrow, dtype=dtype),
             # hashes and mean
             "elementwise": between(run, 1, (self.num_tables + 2) * h, kernels=2),
         }

@@ -269,7 +269,7 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         """Return the work of scoring all experts and selecting the top k, done on every GPU."""
         h, dtype = run.stream.hidden_size, run.stream.outer_dtype
         weights, values = self.router_parameters(h), h + 3 * self._choices
-        return linear(run, layers, weights=weights, values=values, depth=h, dtype=dtype)
+        return linear(run, layers, weights, values, h, dtype=dtype)
 
     def _latents(self, run: Pass, layers: int) -> Work:
         """Return the work of projecting to the experts' width and back, done on every GPU."""
@@ -277,9 +277,7 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         # 0.33: ``models/nemotron_h.py``, ``reduce_commutative``).
         h, dtype = run.stream.hidden_size, run.stream.outer_dtype
         weights, both = self.latent_parameters(h), h + self.latent_size
-        return linear(
-            run, layers, weights=weights, values=2 * both, depth=both, kernels=2, dtype=dtype
-        )
+        return linear(run, layers, weights, 2 * both, both, kernels=2, dtype=dtype)
 
     def _routed(self, run: Pass, layers: float) -> Work:
         """Return the work of routed experts, including permutation of their tokens."""

@@ -176,9 +176,7 @@ class GroupedAttention(GroupedHeads, frozen=True, kw_only=True, tag="attention")
         values = read + h + queries + (1 + gate) * outputs + made
         weights, depth = self.weights(h, n), read + outputs
         found = {
-            "attention_projections": linear(
-                run, layers, weights=weights, values=values, depth=depth, kernels=2
-            ),
+            "attention_projections": linear(run, layers, weights, values, depth, kernels=2),
             "elementwise": between(run, layers, turned, kernels=1 + gate),
         }
         if run.decoding:

@@ -121,9 +121,7 @@ class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
         values = 2 * h + width + sum(out + (read if read != h else 0) for read, out in products)
         depth, kernels = width + sum(read for read, _ in products), len(products) + 1
         found = {
-            "recurrent_projections": linear(
-                run, layers, weights=weights, values=values, depth=depth, kernels=kernels
-            ),
+            "recurrent_projections": linear(run, layers, weights, values, depth, kernels=kernels),
             "elementwise": between(run, layers, moved * width, kernels=launched),
             "short_convolution": self.convolution(run, layers) if self.conv_channels else Work(),
             "recurrence": self.recurrence(run, layers) if self.state_size else Work(),
