@@ -38,18 +38,18 @@ def checkpoint(typed: str, names: Iterable[str]) -> tuple[str, str] | None:
     tried = whole.rpartition("/")[2].removeprefix("meta-").removeprefix("nvidia-")
     own = (row for row in _NAMES["meanings"] if re.fullmatch(row["ids"], whole))
     words = _METHODS | _NAMES["dtypes"] | next(own, {})
-    told, method = {_NAMES["untold"].get(whole, "")}, ""
+    dtypes, method = {_NAMES["untold"].get(whole, "")}, ""
     while tried:
         shape = SAME_SHAPE.get(tried, tried)
         if shape in known:
-            told -= {""}
-            return (known[shape], "".join(told) or method) if len(told) < 2 else None
+            dtypes -= {""}
+            return (known[shape], "".join(dtypes) or method) if len(dtypes) < 2 else None
         tried, _, tag = tried.rpartition("-")
         tag = tag.removeprefix("quantized.")
         if tag in _METHODS:
             method = words[tag]
         elif tag in words:
-            told.add(words[tag])
+            dtypes.add(words[tag])
         elif not _TUNED.fullmatch(tag):
             return None
     return None

@@ -51,8 +51,8 @@ def experts_block(reader: Reader) -> Fields:
     groups = reader.whole("n_group", 1, minimum=0)
     if groups > 1 and reader.get("topk_method") != "greedy":
         most = min(groups, fields["experts_per_token"])
-        taken = reader.whole("topk_group", most, most=most)
-        fields |= {"expert_groups": groups, "groups_per_token": taken}
+        chosen = reader.whole("topk_group", most, most=most)
+        fields |= {"expert_groups": groups, "groups_per_token": chosen}
     if family.latent_size and reader.get(family.latent_size) is not None:
         fields["latent_size"] = reader.whole(family.latent_size)
     if family.shared_size is None:

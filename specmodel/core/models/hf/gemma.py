@@ -150,7 +150,7 @@ def _mixers_of_kinds(reader: Reader, kinds: list[str], window: int | None) -> li
 def _full_sizes(
     reader: Reader, num_kv_heads: int, kinds: list[str], *, has_values: bool
 ) -> dict[str, int]:
-    """Return the head sizes of full attention, from keys of their own or `per_layer_config` [-]."""
+    """Return the head sizes of full attention, from global keys or `per_layer_config` [-]."""
     usual = {"head_dim": _FULL_HEAD_DIM, "num_key_value_heads": num_kv_heads}
     layers = [i for i, kind in enumerate(kinds) if kind == FULL]
     overridden = reader.overrides(layers, usual, "full")

@@ -177,7 +177,7 @@ class Named:
         for name, layer in of_layers:
             self._hits[name, layer].add(-1)
 
-    def holds(self, layer: int, group: str) -> bool:
+    def covers(self, layer: int, group: str) -> bool:
         """Return whether the list covers a group of a layer; refuse a list that covers a part."""
         namings = self.modules.groups[layer].get(group, ())
         whole = any(all(self._has(layer, name) for name in names) for names in namings)

@@ -165,9 +165,9 @@ class _Checkpoint:
 
     def _format(self, number: int, group: str) -> Format:
         """Return the format of a group of matrices of a layer, with both dtypes filled in."""
-        if any(named.holds(number, group) for named in self.kept):
+        if any(named.covers(number, group) for named in self.kept):
             return self.plain
-        listed = {form for named, form in self.targets if named.holds(number, group)}
+        listed = {form for named, form in self.targets if named.covers(number, group)}
         if len(listed) > 1:
             raise InputError(self.name, f"layer {number}", f"one format for its {group}")
         usual = self.recipe.experts if group == Part.EXPERTS else None

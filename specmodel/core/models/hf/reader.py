@@ -54,8 +54,8 @@ class Reader:
         own, names = self.family.other_names.get(key), self._names(key)
         given = next((n for n in names if self.config.get(n) is not None), key)
         name = key if key in self.config else given
-        told = name if name in self.config or not own else f"{key} or {own}"
-        return InputError(f"{self.argument} {told}", self.config.get(name), expected)
+        shown = name if name in self.config or not own else f"{key} or {own}"
+        return InputError(f"{self.argument} {shown}", self.config.get(name), expected)
 
     def need(self, is_valid: object, key: str, expected: str) -> None:
         """Raise the error about a key unless its value is valid."""
@@ -176,8 +176,8 @@ class Reader:
 
         In most files with scaling, ``max_position_embeddings`` is already the scaled length.
         """
-        told = [self.get("rope_scaling"), self.get("rope_parameters")]
-        rope = next((each for each in told if isinstance(each, dict)), {})
+        given = [self.get("rope_scaling"), self.get("rope_parameters")]
+        rope = next((each for each in given if isinstance(each, dict)), {})
         positions, factor = self.get("max_position_embeddings"), rope.get("factor")
         first = rope.get("original_max_position_embeddings") or positions
         stretched = first * factor if _is_number(first) and _is_number(factor) else 0
