@@ -51,7 +51,7 @@ class KernelParameters(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         Maximum rows beyond the first for which a matrix is read again. Few rows are multiplied one
         by one; more rows are multiplied together, after the matrix is rearranged [-].
     result_terms
-        Number of further terms of a sum that take as long as storing a result of a product [-].
+        Extra time of each result of a product, in terms of its sum [-].
     ramp_time
         Extra time of long reads; reads that are much shorter take twice their time [s].
     depth_time, depth_limit

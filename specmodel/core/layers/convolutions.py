@@ -4,7 +4,7 @@ from specmodel.core.base.bounds import Size
 from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.core.layers.blocks import between, linear
 from specmodel.core.layers.forms import Quantity
-from specmodel.core.layers.recurrent import Products, RecurrentMixer
+from specmodel.core.layers.recurrent import Product, RecurrentMixer
 from specmodel.core.layers.run import Pass
 from specmodel.core.layers.states import StateKeeping
 from specmodel.core.layers.stream import Stream
@@ -46,9 +46,9 @@ class ShortConvolution(RecurrentMixer, frozen=True, kw_only=True, tag="short_con
         """Input width of the matrix after the convolution [-]."""
         return self.num_channels
 
-    def products(self, hidden_size: int, tensor_parallel: int) -> Products:
-        """Return the `Products` before the convolution."""
-        return [(hidden_size, 3 * self.num_channels / tensor_parallel)]
+    def products(self, hidden_size: int, tensor_parallel: int) -> list[Product]:
+        """Return the product before the convolution."""
+        return [Product(hidden_size, 3 * self.num_channels / tensor_parallel)]
 
 
 class BesideAttention(RecurrentMixer, frozen=True, kw_only=True, tag="beside_attention"):

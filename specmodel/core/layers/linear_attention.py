@@ -9,7 +9,7 @@ from specmodel.core.layers import messages
 from specmodel.core.layers.blocks import StateHeads
 from specmodel.core.layers.parts import check_divisor
 from specmodel.core.layers.recurrent import (
-    Products,
+    Product,
     RecurrentMixer,
     SquareStates,
     verified,
@@ -72,10 +72,11 @@ class GatedDeltaNet(RecurrentMixer, frozen=True, kw_only=True, tag="gated_delta_
         """Input width of the matrix after the recurrence [-]."""
         return self.num_value_heads * self.value_head_dim
 
-    def products(self, hidden_size: int, tensor_parallel: int) -> Products:
-        """Return the `Products` before the recurrence: queries to gate; two numbers per head."""
+    def products(self, hidden_size: int, tensor_parallel: int) -> list[Product]:
+        """Return the products before the recurrence: queries to gate; two numbers per head."""
         h, made = hidden_size, self.conv_channels + self.output_size
-        return [(h, made / tensor_parallel), (h, 2 * self.num_value_heads / tensor_parallel)]
+        per_head = 2 * self.num_value_heads / tensor_parallel
+        return [Product(h, made / tensor_parallel), Product(h, per_head)]
 
     def small_weights(self, tensor_parallel: int) -> float:
         """Return two weights per value head, and the norm, which every GPU has [-]."""
@@ -128,14 +129,16 @@ class KimiDeltaAttention(SquareStates, frozen=True, kw_only=True, tag="kimi_delt
         """Queries, keys and values of a token, which the convolution reads [-]."""
         return 3 * self.output_size
 
-    def products(self, hidden_size: int, tensor_parallel: int) -> Products:
-        """Return the `Products` before the recurrence: queries to values, learning, both gates."""
+    def products(self, hidden_size: int, tensor_parallel: int) -> list[Product]:
+        """Return the products before the recurrence: queries to values, learning, both gates."""
         low, size = self.has_low_rank_decay + self.has_low_rank_gate, self.head_dim
         width, heads = self.output_size / tensor_parallel, self.num_heads / tensor_parallel
         if not low:
-            return [(hidden_size, 3 * width + heads), *[(hidden_size, width)] * 2]
+            gate = Product(hidden_size, width)
+            return [Product(hidden_size, 3 * width + heads), gate, gate]
         read_once = (5 - low) * width + heads + low * size
-        return [(hidden_size, read_once), *[(size, width)] * low]
+        inner = [Product(size, width, is_inner=True)] * low
+        return [Product(hidden_size, read_once), *inner]
 
     def small_weights(self, tensor_parallel: int) -> float:
         """Return a weight per head and per value, and the norm, which every GPU has [-]."""
@@ -181,10 +184,10 @@ class LightningAttention(SquareStates, frozen=True, kw_only=True, tag="lightning
         """Return the size of a token's record in 32 bits: keys and values [B]."""
         return 2 * self.output_size / tensor_parallel * BYTES_PER_ELEMENT["fp32"]
 
-    def products(self, hidden_size: int, tensor_parallel: int) -> Products:
-        """Return the `Products` before the recurrence: queries, keys and values; the gate."""
+    def products(self, hidden_size: int, tensor_parallel: int) -> list[Product]:
+        """Return the products before the recurrence: queries, keys and values; the gate."""
         width = self.output_size / tensor_parallel
-        return [(hidden_size, 3 * width), (hidden_size, width)]
+        return [Product(hidden_size, 3 * width), Product(hidden_size, width)]
 
     def small_weights(self, tensor_parallel: int) -> float:
         """Return the weights of the norm on each GPU [-]."""
@@ -264,10 +267,10 @@ class Mamba2(RecurrentMixer, frozen=True, kw_only=True, tag="mamba2"):
         groups = self.num_state_groups
         return not self.num_state_heads % degree and (groups == 1 or not groups % degree)
 
-    def products(self, hidden_size: int, tensor_parallel: int) -> Products:
-        """Return the `Products` before the recurrence, one for all."""
+    def products(self, hidden_size: int, tensor_parallel: int) -> list[Product]:
+        """Return the products before the recurrence, one for all."""
         by_head = (self.output_size + self.num_state_heads) / tensor_parallel
-        return [(hidden_size, by_head + self.channels_on(tensor_parallel))]
+        return [Product(hidden_size, by_head + self.channels_on(tensor_parallel))]
 
     def small_weights(self, tensor_parallel: int) -> float:
         """Return the weights of the norm, and three per head, on each GPU [-]."""

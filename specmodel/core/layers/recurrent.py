@@ -5,7 +5,7 @@ also keeps a window of past tokens for a convolution.
 """
 
 from operator import methodcaller
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
 from msgspec.structs import replace
@@ -25,8 +25,16 @@ from specmodel.core.layers.work import Work
 StateDtype = Literal["fp32", "bf16", "fp16"]
 """Dtypes of a recurrent state."""
 
-Products = list[tuple[int, float]]
-"""Matrix products before the core that a layer launches: input width, and outputs on a GPU [-]."""
+
+class Product(NamedTuple):
+    """A matrix product before the core: its input width, and its outputs on each GPU [-].
+
+    If it `is_inner`, it reads the output of another product instead of hidden values.
+    """
+
+    read: int
+    made: float
+    is_inner: bool = False
 
 
 class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
@@ -88,8 +96,8 @@ class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
         """Return the channels of the convolution on each GPU [-]."""
         return self.conv_channels / tensor_parallel
 
-    def products(self, hidden_size: int, tensor_parallel: int) -> Products:
-        """Return the `Products` before the recurrence."""
+    def products(self, hidden_size: int, tensor_parallel: int) -> list[Product]:
+        """Return the products before the recurrence that the engine launches."""
         return []
 
     def small_weights(self, tensor_parallel: int) -> float:
@@ -98,10 +106,11 @@ class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights of one layer on each GPU [-]."""
-        made = self.output_size / tensor_parallel * hidden_size
-        made += sum(read * out for read, out in self.products(hidden_size, tensor_parallel))
-        convolved = self.channels_on(tensor_parallel) * self.conv_kernel
-        return made + convolved + self.small_weights(tensor_parallel)
+        products = self.products(hidden_size, tensor_parallel)
+        matrices = self.output_size / tensor_parallel * hidden_size
+        matrices += sum(product.read * product.made for product in products)
+        convolution = self.channels_on(tensor_parallel) * self.conv_kernel
+        return matrices + convolution + self.small_weights(tensor_parallel)
 
     def heads(self, tensor_parallel: int) -> StateHeads:
         """Return the heads of the recurrence on each GPU."""
@@ -113,13 +122,13 @@ class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
-        # of the inputs, engines read hidden values once for all products
+        # hidden values are read once for all products
         h, n = run.stream.hidden_size, run.layout.tensor_parallel
         products, width = self.products(h, n), self.output_size / n
         moved, launched = self.moved_between
         weights = self.weights(h, n) - self.channels_on(n) * self.conv_kernel
-        values = 2 * h + width + sum(out + (read if read != h else 0) for read, out in products)
-        depth, kernels = width + sum(read for read, _ in products), len(products) + 1
+        values = 2 * h + width + sum(each.made + each.read * each.is_inner for each in products)
+        depth, kernels = width + sum(each.read for each in products), len(products) + 1
         found = {
             "recurrent_projections": linear(run, layers, weights, values, depth, kernels=kernels),
             "elementwise": between(run, layers, moved * width, kernels=launched),
