@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from printed import refused
 
 from specmodel import Architecture
 from specmodel.core.base import as_table, build
-from specmodel.core.layers import KimiDeltaAttention, Layout
+from specmodel.core.layers import KimiDeltaAttention
 from specmodel.core.layers.states import StateKeeping
 
 K3 = KimiDeltaAttention(num_heads=96, head_dim=128, conv_kernel=4, has_low_rank_gate=False)
@@ -54,10 +53,3 @@ def test_reservations_for_seven_drafted_tokens_are_those_reported():
     assert states / 2**20 == pytest.approx(8 * 51.75)
     assert reserved - states == 69 * 8 * (3 + 7) * 3 * WIDE / 8 * 2
     assert reserved / 2**20 == pytest.approx(462, abs=0.6)
-
-
-def test_heads_are_cut_evenly_or_not_at_all():
-    assert [n for n in range(1, 17) if K3.cuts(n)] == [1, 2, 3, 4, 6, 8, 12, 16]
-    refused(
-        r"tensor_parallel: got 5; .*kimi delta attention .*: 1, ", one(K3).check_layout, Layout(5)
-    )

@@ -6,7 +6,7 @@ from rows import each_row
 from strategies import pass_of
 
 from specmodel import deploy, load_architecture
-from specmodel.core.algebra.experts import correlated_active_experts, expert_use
+from specmodel.core.algebra.experts import expert_use
 from specmodel.core.cost import pass_work, prefill_pass
 from specmodel.core.layers import sequence_group
 
@@ -26,14 +26,6 @@ def _product_of_all_factors(tokens, p, c):
 def test_use_of_an_expert_by_long_sequences_is_a_product_of_all_its_factors(tokens, p, c):
     expected = _product_of_all_factors(tokens, p, c)
     assert float(expert_use(tokens, p, c)) == pytest.approx(expected, abs=1e-12)
-
-
-def test_the_union_grows_evenly_over_the_place_where_its_sum_becomes_an_integral():
-    tokens = np.linspace(100, 5000, 4901)
-    union = correlated_active_experts(1, tokens, 256, 8, 0.18)
-    steps = np.diff(union)
-    assert (steps > 0).all()
-    assert (np.diff(steps) < 1e-12).all()
 
 
 def _work(**group):

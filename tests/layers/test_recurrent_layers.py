@@ -32,9 +32,16 @@ def test_output_gate_doubles_the_query_projection():
         assert more == 4096 * 32 // degree * 256
 
 
-def test_key_heads_are_not_copied():
-    message = r"tensor_parallel: got 32; .*gated delta net .*: 1, 2, 4, 8, 16$"
-    refused(message, hybrid("Qwen3.5-397B-A17B").check_layout, Layout(32))
+@cases(
+    "name degree expected",
+    ("qwen3.5-397b-a17b", 32, "gated delta net .*: 1, 2, 4, 8, 16"),  # key heads are not copied
+    ("nemotron-3-super-120b-a12b", 16, "mamba2 .*: 1, 2, 4, 8"),  # nor groups
+    ("kimi-k3", 5, "kimi delta attention .*: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96"),
+    ("lfm2-8b-a1b", 3, "short convolution .*: 1, 2, 4.*"),
+)
+def test_heads_are_cut_evenly_or_not_at_all(name, degree, expected):
+    model = load_architecture(name)
+    refused(f"tensor_parallel: got {degree}; .*{expected}$", model.check_layout, Layout(degree))
 
 
 @cases("tokens logits written", (1, None, 1), (4, None, 4), (512, 1, 1), (512, 0, 1), (8, 3, 3))
@@ -102,6 +109,3 @@ def test_nobody_timed_it_so_that_errors_are_larger():
     assert taken.parameters.launch_time == own.parameters.launch_time
     assert taken.mean_error > own.mean_error
     assert "state_space" in said
-
-
-# Configurations

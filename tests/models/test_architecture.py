@@ -112,13 +112,6 @@ def test_of_two_kinds_of_experts_those_of_most_layers_are_told():
     assert list(build(grouped_shape(first, first)).kinds_of_experts.values()) == [4]
 
 
-def test_changes_give_a_new_checked_record():
-    shape = load_architecture("mixtral-8x7b")
-    wider = shape.with_changes("target", {"num_experts": 16})
-    assert (shape.num_experts, wider.num_experts) == (8, 16)
-    refused(r"target\.experts_per_token", shape.with_changes, "target", {"experts_per_token": 9})
-
-
 def test_a_changed_field_of_a_part_changes_all_layers_that_have_it():
     plain = load_architecture("gpt-oss-20b")
     windows = plain.with_changes("target", {"head_dim": 32})

@@ -7,10 +7,8 @@ from strategies import pass_of
 
 from specmodel import Architecture, deploy, load_architecture
 from specmodel.core.base import BYTES_PER_ELEMENT, as_table, build
-from specmodel.core.base.dtypes import ARITHMETIC_BITS, kernel_dtype
 from specmodel.core.base.notes import Note
 from specmodel.core.layers import Layout
-from specmodel.core.layers.work import wider_dtype
 
 H, V, F = 64, 100, 128
 MIXER = {"kind": "attention", "num_heads": 8, "num_kv_heads": 2, "head_dim": 8}
@@ -134,12 +132,6 @@ def test_what_has_a_dtype_of_its_own_is_told():
 
 
 # Dtypes
-
-
-def test_every_dtype_with_a_size_has_kernels_and_arithmetic():
-    assert (wider_dtype("fp4", "mxfp8"), wider_dtype("bf16", "int4_g32")) == ("fp8", "bf16")
-    for dtype in BYTES_PER_ELEMENT:
-        assert ARITHMETIC_BITS[kernel_dtype(dtype)] == ARITHMETIC_BITS[dtype]
 
 
 @one_case(

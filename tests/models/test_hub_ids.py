@@ -3,10 +3,10 @@
 import csv
 from pathlib import Path
 
-import pytest
+from printed import refused
 from rows import each_row, one_case
 
-from specmodel import InputError, list_architectures, load_architecture
+from specmodel import list_architectures, load_architecture
 from specmodel.core.models.checkpoints import checkpoint
 
 TABLE = Path(__file__).parents[1] / "data/hub_ids.csv"
@@ -18,19 +18,14 @@ REFUSED = [(name,) for name, model, _ in ROWS if model == "refused"]
 @each_row(("name", "model", "dtype"), [row for row in ROWS if row[1] != "refused"])
 def test_an_id_tells_the_model_and_the_dtype_of_its_weights(name, model, dtype):
     assert checkpoint(name, list_architectures()) == (model, dtype)
-    read = load_architecture(name)
-    told = read.expert_dtype or read.weight_dtype
-    assert told == dtype
-    assert (read.hidden_size, read.num_experts) == (
-        load_architecture(model).hidden_size,
-        load_architecture(model).num_experts,
-    )
+    read, shipped = load_architecture(name), load_architecture(model)
+    assert (read.expert_dtype or read.weight_dtype) == dtype
+    assert (read.hidden_size, read.num_experts) == (shipped.hidden_size, shipped.num_experts)
 
 
 @each_row(("name",), REFUSED)
 def test_an_id_that_cannot_tell_is_refused(name):
-    with pytest.raises(InputError, match=r"the path of its config\.json"):
-        load_architecture(name)
+    refused(r"the path of its config\.json", load_architecture, name)
 
 
 def test_nearly_all_ids_are_told():

@@ -1,4 +1,4 @@
-"""Implement the papers as pure functions: speculation, acceptance, experts, the roofline."""
+"""Implement published formulas as pure functions: speculation, acceptance, experts, roofline."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Describe how often drafted tokens are accepted, in any of six measured forms."""
+"""Describe the acceptance of drafted tokens, given in one of six measured forms."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -14,22 +14,22 @@ from specmodel.core.base.errors import InputError
 from specmodel.core.base.units import NORMAL_80, FloatArray, Numeric, check, single, unwrap
 
 TYPICAL_PROPOSAL_RATE = 0.2
-"""Share of the steps in which an n-gram look-up is assumed to propose anything if nothing is known
-[-]: the median of recorded math, chat, summaries and code (0.154, 0.183, 0.218, 0.321; look-up of
-3 to 7 tokens, 3 drafted, Llama-3.1-8B). Of *positions*, more have a proposal (0.27 to 0.61): steps
-leap over those of a copied run."""
+"""Assumed share of steps in which an n-gram look-up proposes tokens [-]: the median of recorded
+math, chat, summaries and code (0.154, 0.183, 0.218, 0.321; look-up of 3 to 7 tokens, 3 drafted,
+Llama-3.1-8B). The share of *positions* with a proposal is larger (0.27 to 0.61), because a step
+skips all positions of a copied run."""
 
 PLAUSIBLE_PROPOSAL_RATES = (0.15, 0.43)
-"""Range of that share [-]: mathematical problems have the fewest steps with a proposal; code with
-answers that repeat themselves until they are cut off has the most."""
+"""Plausible range of this share [-]. Mathematical problems have the fewest steps with a proposal.
+Code whose answers repeat until the length limit has the most."""
 
 ACCEPTANCE_SPREAD = 0.095
-"""Standard deviation of the acceptance rate of one head between data sets: 308 values published of
-23 runs of 13 heads on three to 23 data sets each, as of November 2026 [-]."""
+"""Standard deviation of one head's acceptance rate between data sets [-]. It is from 308 published
+values: 23 runs of 13 heads on three to 23 data sets each, as of November 2026."""
 
 
 def between_tasks(acceptance_rate: float, spread: float = ACCEPTANCE_SPREAD) -> tuple[float, float]:
-    """Return the interval of a head's acceptance rate over 80 % of data sets; may leave 0 to 1 [-].
+    """Return the interval with a head's acceptance rates on 80 % of data sets, not clipped [-].
 
     >>> between_tasks(0.7)
     (0.578..., 0.821...)
@@ -39,10 +39,10 @@ def between_tasks(acceptance_rate: float, spread: float = ACCEPTANCE_SPREAD) -> 
 
 
 def conditional_acceptance(cumulative_acceptance: Numeric) -> FloatArray:
-    """Return the conditional acceptance by position, from the cumulative rates of papers [-].
+    """Return the conditional acceptance by position, from cumulative rates [-].
 
-    `cumulative_acceptance` is P(at least i tokens accepted), i = 1, 2, … on the last axis. A
-    position that is never reached gets 0.
+    `cumulative_acceptance` is P(at least i tokens accepted), i = 1, 2, … on the last axis. The
+    result is 0 for positions that no draft reaches.
     """
     checked = check("cumulative_acceptance", cumulative_acceptance, minimum=0, maximum=1)
     reached = np.atleast_1d(checked)
@@ -53,20 +53,22 @@ def conditional_acceptance(cumulative_acceptance: Numeric) -> FloatArray:
 
 
 KINDS_OF_RATES = ("cumulative", "conditional")
-"""What rates by position are of: of all drafts, as vLLM prints them, or of those that got there."""
+"""Kinds of rates by position: share of all drafts, as vLLM prints, or of drafts that got there."""
 _PRINTED = 3
-"""Decimals of a share that programs print; people type fewer [-]."""
+"""Decimals of a share that programs print; people usually type fewer [-]."""
 
 
 def readings(typed: Any, draft_length: Numeric | None = None) -> dict[str, list[float]]:
-    """Return conditional rates by position [-] for each way to read a text, the likeliest first.
+    """Return conditional rates by position [-] for each reading of a text, the likeliest first.
 
-    Keys are what to type for a way. ``cumulative:`` or ``conditional:`` in front says which.
-    Without, rates that never rise are cumulative, as vLLM prints them; but of fewer than three
-    decimals those in tenths above 0 or all alike are conditional, as people type them. A 1 before
-    lower rates is that of the token that each step emits anyway (vLLM's eagle.py of April 2025 and
-    NVIDIA's specdec_bench print it), unless it has three decimals, as in vLLM's log, or
-    `draft_length` counts it. With a number above 2, all are per cent. Numbers are conditional.
+    A key is the text that selects one reading: it starts with ``cumulative:`` or ``conditional:``.
+    A text without such a prefix is read as follows. Rates that never rise are cumulative, as vLLM
+    prints them. Rates of fewer than three decimals are conditional, as people type them, if all
+    are equal, or if all are tenths above 0. A first rate of 1 before lower rates belongs to the
+    token that each step emits in any case (vLLM's eagle.py of April 2025 and NVIDIA's specdec_bench
+    print it). It counts as a drafted token if it has three decimals, as in vLLM's log, or if
+    `draft_length` includes it. With a number above 2, all numbers are per cent. Rates that are
+    numbers instead of a text are conditional.
 
     Examples
     --------
@@ -99,12 +101,12 @@ def readings(typed: Any, draft_length: Numeric | None = None) -> dict[str, list[
 
 
 def typed_rates(text: str, draft_length: Numeric | None = None) -> list[float]:
-    """Return the conditional rates by position that `text` is read as [-]."""
+    """Return the likeliest conditional rates by position in `text` [-]."""
     return next(iter(readings(text, draft_length).values()))
 
 
 def _parsed(text: str) -> tuple[str, list[int], FloatArray]:
-    """Return the kind that was typed, "" for none, the decimals of each rate, and the rates [-]."""
+    """Return the typed kind ("" for none), the decimals of each rate, and the rates [-]."""
     kind, _, listed = text.rpartition(":")
     words = listed.replace("%", "").strip(" []()").replace(" / ", ",").split(",")
     try:
@@ -137,12 +139,13 @@ def typed_contexts(text: str) -> list[tuple[float, float]]:
 def acceptance_from_lengths(tokens_per_step: Numeric, lengths: Sequence[int] = ()) -> FloatArray:
     """Return the acceptance by position that yields `tokens_per_step` at draft lengths 1, 2, … [-].
 
-    For drafters that make one token after another: how the first ones fare does not depend on how
-    many follow, so the gain from one length to the next is the chance that so many tokens are
-    accepted. Chances never rise with position. Measured gains may, by their errors; neighbours in
-    the wrong order are then replaced by their mean, which is the least-squares fit.
+    Use it for drafters that draft one token after another. The acceptance of the first tokens then
+    does not depend on the number of further tokens. The gain from one length to the next is the
+    probability that this number of tokens is accepted, which never rises with position. Measured
+    gains may rise, because of their errors; neighbours in the wrong order are replaced by their
+    mean, which is the least-squares fit.
 
-    Where `lengths` rise with gaps, rates are alike in a gap, and a loss counts as no gain.
+    If `lengths` have gaps, rates in a gap are equal, and a loss counts as no gain.
 
     Examples
     --------
@@ -165,7 +168,7 @@ def acceptance_from_lengths(tokens_per_step: Numeric, lengths: Sequence[int] = (
 
 
 def _between(lengths: Sequence[int], tokens: Any) -> FloatArray:
-    """Return rates by position that reproduce `tokens` at `lengths`, constant in between [-]."""
+    """Return rates by position that reproduce `tokens` at `lengths`, equal rates in a gap [-]."""
     reached, rates = 1.0, list[float]()
     for (first, before), (last, after) in pairwise([(0, 1.0), *zip(lengths, tokens, strict=True)]):
         count = last - first
@@ -189,8 +192,8 @@ def _checked_lengths(tokens_per_step: Numeric) -> FloatArray:
 def acceptance_of_blocks(tokens_per_step: Numeric) -> FloatArray:
     """Return the acceptance by position of block drafters, one row for each block length [-].
 
-    For drafters that make all tokens at once: each length is a draft of its own, so that one length
-    says nothing about another. Only the mean is known, and one rate is taken for all positions.
+    Use it for drafters that draft all tokens at once. One length then does not determine another.
+    Only the mean is known, so all positions have the same rate.
     """
     tokens = _checked_lengths(tokens_per_step)
     rates = speculation.solve_acceptance_rate(tokens, np.arange(1, tokens.size + 1))
@@ -204,8 +207,8 @@ def expected_tokens_per_step_by_position(
 
     .. math:: 1 + \sum_{j=1}^{\gamma} \prod_{i=1}^{j} a_i
 
-    `acceptance_by_position` is one list, or a square table with the rates of drafts of n tokens in
-    row n. Draft lengths are whole and not longer than the list.
+    `acceptance_by_position` is one list, or a square table whose row n has the rates of drafts of n
+    tokens. Draft lengths are whole numbers, at most the length of the list.
     """
     rates = check("acceptance_by_position", acceptance_by_position, minimum=0, maximum=1)
     most = rates.shape[-1] if rates.ndim else 0
@@ -222,11 +225,11 @@ def expected_tokens_per_step_by_position(
 
 
 def mean_tokens_per_step(tokens_where_proposed: Numeric, proposal_rate: Numeric) -> FloatArray:
-    """Return the mean tokens per step if only a share of the steps has a proposal [token].
+    """Return the mean tokens per step if only a share of steps has a proposal [token].
 
     .. math:: 1 + r (x - 1)
 
-    A step in which a look-up proposes nothing is a decode step and emits one token.
+    A step without a proposal is a decode step and emits one token.
     """
     return np.asarray(1 + np.asarray(proposal_rate) * (np.asarray(tokens_where_proposed) - 1))
 
@@ -234,7 +237,7 @@ def mean_tokens_per_step(tokens_where_proposed: Numeric, proposal_rate: Numeric)
 def proposals(
     proposal_rate: FloatArray | float, batch_size: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    r"""Return the chance that any sequence has a proposal, and the share that has one then [-].
+    r"""Return the probability that any sequence has a proposal, and the share with one then [-].
 
     .. math:: 1 - (1 - r)^B, \qquad \frac{r}{1 - (1 - r)^B}
 
@@ -250,9 +253,9 @@ def proposals(
 
 _BY_CONTEXT = "acceptance_by_context"
 _MEASURED = ("tokens_per_step", "step_efficiency", "accepted_fraction", _BY_CONTEXT)
-"""Forms that hold only at the draft length at which they were measured."""
+"""Forms that are valid only at the draft length at which they were measured."""
 ONE_FOR_ALL = ("acceptance_by_position", _BY_CONTEXT)
-"""Forms whose numbers are one acceptance for all points."""
+"""Forms whose numbers describe one acceptance for all points."""
 
 
 class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -263,20 +266,21 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     acceptance_rate
         Chance that a token is accepted if all before it were, any shape [-].
     tokens_per_step, step_efficiency, accepted_fraction, measured_draft_length
-        Values measured at that draft length. The rate is solved from them [token] [-] [-] [token].
+        Values, and the draft length at which they were measured. The acceptance rate follows from
+        them [token] [-] [-] [token].
     acceptance_by_position
-        Conditional rates of positions 1, 2, …: one list. For drafters that make a block at once, a
-        square table: row n has the rates of drafts of n tokens [-].
+        Conditional rates of positions 1, 2, …: one list. For drafters that draft a block at once, a
+        square table whose row n has the rates of drafts of n tokens [-].
     acceptance_by_context
-        Tokens per step by context, measured at that draft length: a dict or pairs, the shortest
-        context first. `at_context` interpolates in the logarithm of the context [token].
+        Tokens per step by context, measured at `measured_draft_length`: a dict or pairs, the
+        shortest context first. `at_context` interpolates in the logarithm of the context [token].
     source
         Source of published numbers.
     spread
         Standard deviation of the rate, the same at all points, such as `ACCEPTANCE_SPREAD`.
         Intervals add it to the errors of times [-].
     measured_by_context
-        Pairs that `at_context` interpolated, empty if none [token].
+        Pairs between which `at_context` interpolated, empty otherwise [token].
 
     Examples
     --------
@@ -324,18 +328,18 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         known = rates.shape[-1]
         wider = np.full((draft_length,) * rates.ndim, rates.flat[-1])
         wider[tuple(slice(known) for _ in rates.shape)] = rates
-        told = f"{self.source}; from {known + 1} drafted on the last rate measured is assumed"
-        return replace(self, acceptance_by_position=wider.tolist(), source=told)
+        source = f"{self.source}; from {known + 1} drafted on the last rate measured is assumed"
+        return replace(self, acceptance_by_position=wider.tolist(), source=source)
 
     @property
     def max_draft_length(self) -> float:
-        """Longest draft whose acceptance is known [token]."""
+        """Longest draft with known acceptance [token]."""
         if self.acceptance_by_position is None:
             return float(speculation.MAX_DRAFT_LENGTH)
         return float(np.atleast_1d(self.acceptance_by_position).shape[-1])
 
     def at_context(self, context_length: Numeric) -> "Acceptance":
-        """Return the acceptance at some contexts: interpolated, or the nearest measured one.
+        """Return the acceptance at some contexts: interpolated, or that of the nearest context.
 
         >>> tokens = {2048: 3.2, 32768: 2.1}
         >>> falling = Acceptance(acceptance_by_context=tokens, measured_draft_length=3)
@@ -355,7 +359,7 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def _pairs(self) -> FloatArray:
-        """Pairs of measured context and tokens per step, one pair a row [token]."""
+        """Pairs of measured context and tokens per step, one pair per row [token]."""
         given, length = self.acceptance_by_context, self.measured_draft_length
         pairs = check(_BY_CONTEXT, [*given.items()] if isinstance(given, Mapping) else given)
         if length is None:
@@ -370,8 +374,8 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def where_proposed(self, proposal_rate: float) -> "Acceptance":
         """Return the acceptance of steps with a proposal, from means over all steps.
 
-        Tokens per step and step efficiency are such means: a step without a proposal counts as one
-        token. The other forms describe drafted tokens and do not change.
+        Tokens per step and step efficiency are means over all steps, in which a step without a
+        proposal counts as one token. The other forms describe drafted tokens and do not change.
         """
         if proposal_rate in (0, 1) or self.form not in ("tokens_per_step", "step_efficiency"):
             return self
@@ -387,15 +391,15 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return replace(self, tokens_per_step=proposed, step_efficiency=None, source="")
 
     def moved(self, draft_length: FloatArray, by: FloatArray) -> "Acceptance":
-        """Return the acceptance as one rate per draft length plus `by`, clipped to 0 to 1."""
+        """Return the acceptance as one rate per draft length plus `by`, clipped to [0, 1]."""
         length = np.maximum(draft_length, 1.0)
         rate = speculation.solve_acceptance_rate(self.expected_tokens_per_step(length), length)
         return Acceptance(acceptance_rate=np.clip(rate + by, 0.0, 1.0))
 
     def measured_at(self, draft_length: Numeric) -> "Acceptance":
-        """Return the acceptance with `measured_draft_length` filled in if its form needs one.
+        """Return the acceptance with `measured_draft_length`, if its form needs one.
 
-        Several lengths are an error if the form needs a measured one.
+        If the form needs one, several draft lengths are an error.
         """
         if self.form not in _MEASURED or self.measured_draft_length is not None:
             return self
@@ -406,12 +410,12 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return replace(self, measured_draft_length=asked.item())
 
     def rate(self) -> FloatArray:
-        """Return the acceptance rate, given or solved. The form by position has none [-]."""
+        """Return the acceptance rate, given or computed. The form by position has none [-]."""
         return self._rate
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the points that have a rate each, () if all share one acceptance."""
+        """Shape of the points with their own rates, () if all points have the same acceptance."""
         return () if self.form in ONE_FOR_ALL else np.shape(self._rate)
 
     @cached_property
@@ -421,7 +425,7 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return speculation.solve_acceptance_rate(*self._measured_tokens())
 
     def expected_tokens_per_step(self, draft_length: Numeric) -> FloatArray:
-        """Return the expected tokens per step at draft lengths of any shape [token]."""
+        """Return the expected tokens per step at draft lengths, any shape [token]."""
         if self.acceptance_by_position is not None:
             rates = self.acceptance_by_position
             longest, most = float(np.max(draft_length)), self.max_draft_length

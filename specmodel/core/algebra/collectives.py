@@ -1,4 +1,4 @@
-"""Time of all-reduces inside a node, by whichever algorithm is faster."""
+"""Compute the time of all-reduces inside a node, with the faster of two algorithms."""
 
 import numpy as np
 from msgspec import Struct
@@ -8,17 +8,17 @@ from specmodel.core.base.units import FloatArray
 
 
 class AllReduceParameters(Struct, frozen=True, kw_only=True, eq=False):
-    """How fast the all-reduces of a serving stack are on one kind of GPU.
+    """Speed of the all-reduces of a serving stack on one kind of GPU.
 
     Parameters
     ----------
     one_shot_latency, two_shot_latency, one_shot_hop_latency, two_shot_hop_latency
-        Least time by each algorithm, and what each other GPU that takes part adds [s].
+        Minimum time of each algorithm, and the time that each further GPU adds [s].
     one_shot_efficiency, two_shot_efficiency
         Achieved over peak bandwidth of the link [-].
     contention
-        Exponent by which bandwidth falls as more than two GPUs share the link: 0 behind a switch
-        that serves all at once, 1 on a bus [-].
+        Exponent of the fall of bandwidth if more than two GPUs share the link: 0 for a switch that
+        serves all GPUs at once, 1 for a bus [-].
     """
 
     one_shot_latency: Value
@@ -42,27 +42,27 @@ def all_reduce_time(
     .. math:: \min\left(l_1 + (n - 1)\left(h_1 + \frac{b}{e_1\, \mathrm{peak}}\right),\;
               l_2 + (n - 1)\left(h_2 + \frac{2 b}{n\, e_2\, \mathrm{peak}}\right)\right)
 
-    Of n GPUs and b bytes; l is the latency of an algorithm, h what each further GPU adds to it, and
-    e its share of the peak. Engines choose between two algorithms (R. Thakur et al., "Optimization
-    of collective communication operations in MPICH," Int. J. High Performance Computing
-    Applications, vol. 19, no. 1, 2005). One-shot, faster for small tensors: each GPU reads the
-    whole tensor of every other one, ``n - 1`` times its bytes and one wait. Two-shot: each reduces
-    a part and gathers the others' parts, ``2 (n - 1) / n`` times its bytes (as much as a ring) and
-    more waits.
+    There are n GPUs and b bytes; l is the latency of an algorithm, h the time that each further GPU
+    adds, and e the share of the peak. Engines choose between two algorithms (R. Thakur et al.,
+    "Optimization of collective communication operations in MPICH," Int. J. High Performance
+    Computing Applications, vol. 19, no. 1, 2005). One-shot is faster for small tensors: each GPU
+    reads the whole tensor of every other GPU, ``n - 1`` times its bytes, and waits once. Two-shot:
+    each GPU reduces a part and gathers the other parts, ``2 (n - 1) / n`` times its bytes (as in a
+    ring), and waits more often.
 
     Parameters
     ----------
     reduced_bytes, peak_bytes_per_s
-        Size of all the tensors together [B], and peak of the link, one direction of a GPU [B/s].
+        Total size of the tensors [B], and peak of the link, one direction of a GPU [B/s].
     num_gpus, count
-        GPUs that take part, and number of all-reduces [-].
+        Participating GPUs, and number of all-reduces [-].
     parameters
         Latencies and efficiencies.
 
     Returns
     -------
     FloatArray
-        The smaller of both times; monotone in bytes and GPUs [s].
+        The smaller of both times; it rises with bytes and GPUs [s].
 
     Examples
     --------

@@ -1,13 +1,14 @@
 """Count the distinct experts that a pass loads, with and without independent routing.
 
-The independent union is Eqs. 8-10 of MoESD [1]_. Measured models load fewer, because the tokens of
-one sequence share experts while the sequences of a batch do not. `routing_correlation` is the
-correlation between two tokens of a sequence in the use of one expert. It can be measured directly,
-and one number per model fits the published unions (`unions.measured_unions`). It covers everything
-that makes tokens alike. Part of that is popularity, which tokens of different sequences share too:
-it reduces the union of a whole batch, and loads GPUs unevenly. If you give the spread of popularity
-(`routing.rate_of`), the correlation is at least what popularity causes. If you give the popularity
-of each expert, give the remaining correlation.
+With independent routing, the count follows Eqs. 8-10 of MoESD [1]_. Measured models load fewer
+experts, because the tokens of one sequence share experts; the sequences of a batch do not.
+`routing_correlation` is the correlation between two tokens of a sequence in the use of one expert.
+It can be measured directly, and one number per model fits the published counts
+(`unions.measured_unions`). It includes every cause for which tokens choose the same experts. One
+cause is popularity, which also acts between sequences: it reduces the count of a whole batch and
+loads GPUs unevenly. If you give the spread of popularity (`routing.rate_of`), the correlation is at
+least the correlation that popularity causes. If you give the popularity of each expert, give only
+the remaining correlation.
 
 References
 ----------
@@ -23,25 +24,25 @@ from specmodel.core.base.errors import InputError
 from specmodel.core.base.units import FloatArray, Numeric, check, unwrap
 
 TYPICAL_ROUTING_CORRELATION = 0.18
-"""Assumed when nothing is known [-]: the median of nine models whose routers were measured
-(``cost/data/routing.csv``, and 0.29 of Cohere's)."""
+"""Default correlation [-]: the median of nine models with measured routers
+(``cost/data/routing.csv``, and 0.29 for Cohere's model)."""
 
 PLAUSIBLE_ROUTING_CORRELATIONS = (0.0, 0.3)
 """Range of published models [-]."""
 
 PLAUSIBLE_POPULARITY_SPREADS = (0.0, 1.9)
-"""Standard deviation of how often experts are used over its mean, from equal popularity to what the
-least balanced of published deployments ask for [-]."""
+"""Range of the standard deviation of experts' popularity over its mean [-], from equal popularity
+to the least balanced published deployment."""
 
 MAX_TOKENS_PER_SEQUENCE = 4096
-"""Most tokens of one sequence in a verify pass [token]."""
+"""Maximum tokens of one sequence in a verify pass [token]."""
 
 LONGEST_SEQUENCE = 1e9
-"""Most tokens of one sequence in a pass that the correlated union accepts [token]."""
+"""Maximum tokens of one sequence for which correlated experts are counted [token]."""
 
 _MULTIPLIED = 128
-"""Up to so many tokens the factors of the correlated union are multiplied one by one; the
-logarithms of the factors beyond are integrated [token]."""
+"""Number of tokens whose factors are multiplied one by one. For further tokens, the logarithms of
+their factors are integrated [token]."""
 
 
 def active_experts(
@@ -51,14 +52,14 @@ def active_experts(
 
     .. math:: N(t) = E \left(1 - \left(\frac{E - k}{E}\right)^t\right)
 
-    Eq. 8 of MoESD [1]. It is exact for uniformly random subsets of k.
+    This is Eq. 8 of MoESD [1]. It is exact for uniformly random subsets of k experts.
 
     Parameters
     ----------
     num_tokens
         Tokens in the pass, real-valued [token].
     num_experts, experts_per_token
-        Routed experts of the layer, and the number that each token uses [-].
+        Routed experts of the layer, and the number of experts that each token uses [-].
 
     Returns
     -------
@@ -82,7 +83,7 @@ def tokens_per_expert(
 
     .. math:: T_\mathrm{exp} = \frac{t\,k}{N(t)}
 
-    Eq. 10 of MoESD [1].
+    This is Eq. 10 of MoESD [1].
 
     Parameters
     ----------
@@ -92,7 +93,7 @@ def tokens_per_expert(
     Returns
     -------
     FloatArray
-        T_exp, at least 1 from one token on [token].
+        T_exp, at least 1 for one or more tokens [token].
     """
     t = check("num_tokens", num_tokens, above=0)
     E, k = check_experts(num_experts, experts_per_token)
@@ -107,12 +108,12 @@ def saturation_tokens(
     .. math:: T_\mathrm{thres} = \left\lceil \log_{1-\rho} (1 - \tau) \right\rceil,
               \qquad \rho = k / E
 
-    Eq. 9 of MoESD [1].
+    This is Eq. 9 of MoESD [1].
 
     Parameters
     ----------
     num_experts, experts_per_token, share
-        As for `active_experts`, and the share of the experts that counts as full activation [-].
+        As for `active_experts`, and the share of experts that counts as full activation [-].
 
     Returns
     -------
@@ -138,12 +139,12 @@ def expert_use(
 
     .. math:: 1 - U(s), \qquad U(s) = \prod_{i=0}^{s-1} \frac{(1-p)(1-c) + i c}{(1-c) + i c}
 
-    This is a beta-binomial law. Each sequence has its own chance X of using the expert, drawn from
-    a Beta distribution with mean p. Two of its tokens then correlate by ``c = 1 / (a + b + 1)``, so
-    that ``a = p (1 - c) / c`` and ``b = (1 - p) (1 - c) / c``. The product is ``E[(1 - X)^s]``. A
-    fraction of a token raises the last factor to that power. Factors beyond the 128th, which only
-    prompts have, change slowly. The Euler-Maclaurin formula sums their logarithms, with an error of
-    the product below 1e-13.
+    This is a beta-binomial law. Each sequence has its own probability X of using the expert, drawn
+    from a Beta distribution with mean p. The correlation between two of its tokens is
+    ``c = 1 / (a + b + 1)``, which gives ``a = p (1 - c) / c`` and ``b = (1 - p) (1 - c) / c``. The
+    product is ``E[(1 - X)^s]``. A fraction of a token raises the last factor to this power. Factors
+    beyond the 128th occur only in prompts and change slowly. The Euler-Maclaurin formula sums their
+    logarithms; the error of the product is below 1e-13.
 
     Parameters
     ----------
@@ -152,7 +153,7 @@ def expert_use(
     inclusion
         Probability that one token uses the expert; k/E if all are equally popular [-].
     routing_correlation
-        From 0 (independent) to 1 (all tokens use the first one's experts) [-].
+        From 0 (independent tokens) to 1 (all tokens use the experts of the first) [-].
 
     Returns
     -------
@@ -203,7 +204,7 @@ def correlated_active_experts(
     Returns
     -------
     FloatArray
-        Active experts; at correlation 0 this is ``active_experts(batch x tokens)`` [-].
+        Active experts; at correlation 0 equal to ``active_experts(batch x tokens)`` [-].
 
     Examples
     --------
@@ -217,7 +218,7 @@ def correlated_active_experts(
 
 
 def _next_unused(i: Numeric, p: FloatArray, c: FloatArray) -> FloatArray:
-    """Return the chance that token i leaves an expert unused if the i tokens before it did [-]."""
+    """Return the probability that token i does not use an expert if the i tokens before did not."""
     before = np.asarray(i) * c
     denominator = (1 - c) + before
     with np.errstate(invalid="ignore"):
@@ -225,16 +226,16 @@ def _next_unused(i: Numeric, p: FloatArray, c: FloatArray) -> FloatArray:
 
 
 def _unused_beyond(s: FloatArray, p: FloatArray, c: FloatArray) -> FloatArray:
-    """Return the chance that an expert unused so far stays so from the 128th token to number s [-].
+    """Return the probability that tokens 128 to s do not use an expert, if no earlier one did [-].
 
-    A sum of g(i) from m to n - 1 is the integral from m - 1/2 to n - 1/2, less 1/24 of the growth
+    A sum of g(i) from m to n - 1 is the integral from m - 1/2 to n - 1/2, minus 1/24 of the growth
     of g' in between, plus 7/5760 of the growth of g'''. Here g is the logarithm of `_next_unused`,
     which is smooth in the logarithm of i.
     """
     first, last = np.log(_MULTIPLIED - 0.5), np.log(s - 0.5)
     half, middle = (last - first) / 2, (last + first) / 2
     total = np.zeros(np.broadcast_shapes(s.shape, p.shape, c.shape))
-    with np.errstate(divide="ignore", invalid="ignore"):  # an expert that every token uses
+    with np.errstate(divide="ignore", invalid="ignore"):  # if every token uses the expert
         for node, weight in zip(*_quadrature(), strict=True):
             i = np.exp(middle + half * node)
             used = p * (1 - c) / ((1 - c) + i * c)
@@ -250,12 +251,12 @@ def _unused_beyond(s: FloatArray, p: FloatArray, c: FloatArray) -> FloatArray:
 def check_experts(
     num_experts: Numeric, experts_per_token: Numeric
 ) -> tuple[FloatArray, FloatArray]:
-    """Return both counts as arrays; raise an InputError if they cannot be used.
+    """Check both counts, and return them as arrays.
 
     Parameters
     ----------
     num_experts, experts_per_token
-        All experts, E, and the experts that the router chooses for a token, k, any shape [-].
+        Number of experts, E, and number that the router chooses for a token, k, any shape [-].
 
     Returns
     -------
@@ -293,5 +294,5 @@ def union(count: FloatArray, each: FloatArray, E: FloatArray) -> FloatArray:
 
 @cache
 def _quadrature() -> tuple[FloatArray, FloatArray]:
-    """Return nodes and weights of Gauss-Legendre quadrature, which few passes need."""
+    """Return nodes and weights of Gauss-Legendre quadrature. Few passes need them."""
     return np.polynomial.legendre.leggauss(32)

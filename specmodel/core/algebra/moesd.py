@@ -1,8 +1,8 @@
 """Implement the ten-parameter model of MoESD [1]_, equation by equation.
 
-After a fit, it describes one deployment; the rest of this library predicts deployments that nobody
-has measured. As in the paper, its verify pass has ``batch_size x draft_length`` tokens. Engines
-verify one more per sequence.
+After a fit, the model describes one deployment. The rest of this library predicts deployments that
+nobody has measured. As in the paper, the verify pass has ``batch_size x draft_length`` tokens.
+Engines verify one more token per sequence.
 
 References
 ----------
@@ -25,9 +25,9 @@ class MoESDParameters(Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     bias, k1, k2, k3
-        Loading dense parameters, growth with tokens, an expert loaded, growth with its tokens [s].
+        Loading dense parameters, growth with tokens, loading an expert, growth with its tokens [s].
     draft_bias, draft_k, reject_bias, reject_k
-        Loading the drafter and its growth with the batch; rejection, fixed and per request [s].
+        Loading the drafter, its growth with the batch, rejection, rejection per request [s].
     lam
         λ, share of the ridge point at which growth turns linear [-].
     s
@@ -61,9 +61,9 @@ def growth(t: Numeric, threshold: Numeric, base: Numeric) -> FloatArray:
     Parameters
     ----------
     t, threshold
-        Tokens, in all or per expert, and λ RP, where growth turns linear [token].
+        Tokens, of the pass or per expert, and λ RP, from which growth is linear [token].
     base
-        s, at least 1; to the power of `threshold` it must not overflow [-].
+        s, at least 1; s to the power of `threshold` must not overflow [-].
 
     Returns
     -------
@@ -105,7 +105,7 @@ def forward_time(
     ridge_point
         RP of the hardware [FLOP/B].
     num_experts, experts_per_token
-        Routed experts of a layer and how many each token uses [-].
+        Routed experts of a layer, and the number that each token uses [-].
 
     Returns
     -------
@@ -182,9 +182,9 @@ def speedup(
 
     .. math:: \frac{\sigma (\gamma + 1)\, T_T(B)}{\gamma T_D + T_T(B \gamma) + T_\mathrm{reject}}
 
-    This is Eq. 4. Line 11 of Algorithm 1 as printed has ``draft + ar + verify + reject`` below the
-    line; that contradicts Eq. 4, which its own comment cites, and bounds the speedup by
-    ``σ (γ+1)/2``, which most measured cells of the paper exceed.
+    This is Eq. 4. Line 11 of the printed Algorithm 1 has ``draft + ar + verify + reject`` as its
+    denominator. That contradicts Eq. 4, which the comment of this line cites. It would also limit
+    the speedup to ``σ (γ+1)/2``, which most measured cells of the paper exceed.
 
     Parameters
     ----------

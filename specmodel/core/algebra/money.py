@@ -1,4 +1,4 @@
-"""What tokens cost, from the price of a GPU and how many it makes."""
+"""Compute the cost of tokens from the price of GPUs and their throughput."""
 
 from specmodel.core.base.units import LARGEST_PRICE, FloatArray, Numeric, check
 
@@ -11,14 +11,14 @@ def cost_per_million_tokens(
     Parameters
     ----------
     gpu_hour_price, num_gpus
-        Price of a GPU for an hour, and how many there are [-].
+        Price of a GPU for an hour, and number of GPUs [-].
     throughput
         Output tokens of all requests [token/s].
 
     Returns
     -------
     FloatArray
-        In the currency of the price [-].
+        Cost in the currency of the price [-].
 
     >>> round(float(cost_per_million_tokens(3.6, 2, 1000)), 9)
     2.0

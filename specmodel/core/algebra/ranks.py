@@ -1,4 +1,4 @@
-"""Models spread over GPUs (ranks): the load of the busiest rank, and what ranks send each other."""
+"""Compute the load of the busiest GPU (rank) of a group, and the messages between ranks."""
 
 from functools import cache
 from math import erfc, exp, pi, sqrt
@@ -10,12 +10,12 @@ from specmodel.core.base.units import FloatArray
 
 
 class Message(Struct, frozen=True):
-    """What one GPU sends in a collective operation, and the hops it waits for.
+    """Bytes that one GPU sends in a collective operation, and the hops for which it waits.
 
     Parameters
     ----------
     link_share, network_share
-        Bytes sent per byte of the tensor, or of what one other GPU gets [-].
+        Bytes sent per byte of the tensor, or per byte for one other GPU [-].
     link_hops, network_hops
         Messages that follow one another [-].
     """
@@ -27,19 +27,20 @@ class Message(Struct, frozen=True):
 
 
 def busiest_experts(active_experts: FloatArray, num_experts: int, ranks: int) -> FloatArray:
-    """Return the expected experts that the busiest rank loads, experts placed at random.
+    """Return the expected experts that the busiest rank loads; experts are placed at random.
 
-    A rank holds E/r of the E experts, drawn at random. How many of the N loaded ones are among them
-    is hypergeometric, with mean N/r, variance ``N/r (1 - 1/r) (E - N)/(E - 1)`` and third central
-    moment ``variance (1 - 2/r) (E - 2N)/(E - 2)`` (N. L. Johnson, A. W. Kemp and S. Kotz,
-    *Univariate Discrete Distributions*, 3rd ed., Wiley, 2005, ch. 6). `_maximum` takes the busiest
-    rank from these three.
+    A rank has E/r of the E experts, drawn at random. The number of loaded experts among them has a
+    hypergeometric distribution. For N loaded experts, its mean is N/r, its variance
+    ``N/r (1 - 1/r) (E - N)/(E - 1)``, and its third central moment
+    ``variance (1 - 2/r) (E - 2N)/(E - 2)`` (N. L. Johnson, A. W. Kemp and S. Kotz, *Univariate
+    Discrete Distributions*, 3rd ed., Wiley, 2005, ch. 6). `_maximum` computes the busiest rank from
+    these moments.
 
     Parameters
     ----------
     active_experts, num_experts, ranks
         Distinct experts that the pass loads on all ranks, routed experts of the layer, and ranks
-        they are spread over evenly [-].
+        over which they are evenly spread [-].
 
     Returns
     -------
@@ -56,12 +57,12 @@ def busiest_experts(active_experts: FloatArray, num_experts: int, ranks: int) ->
 def busiest_tokens(
     mean: FloatArray, variance: FloatArray, third: FloatArray, num_experts: int, ranks: int
 ) -> FloatArray:
-    """Return the expected token-expert pairs of the busiest rank, experts placed at random.
+    """Return the expected token-expert pairs of the busiest rank; experts are placed at random.
 
-    A rank holds n = E/r of the E experts, drawn at random without replacement. The sum of their
-    tokens has mean ``n mean`` and variance ``n (1 - n/E) E/(E - 1) variance``: the factor
-    ``1 - n/E = 1 - 1/r`` says that drawing all experts leaves nothing to chance. Its third moment
-    over its variance is that of one expert times ``1 - 2n/E = 1 - 2/r``, as for the hypergeometric
+    A rank has n = E/r of the E experts, drawn at random without replacement. The sum of their
+    tokens has mean ``n mean`` and variance ``n (1 - n/E) E/(E - 1) variance``. The factor
+    ``1 - n/E = 1 - 1/r`` is 0 if a rank has all experts. The ratio of the third moment to the
+    variance is the ratio of one expert times ``1 - 2n/E = 1 - 2/r``, as for the hypergeometric
     count; a factor ``E/(E - 2)`` is left out.
 
     Parameters
@@ -70,12 +71,12 @@ def busiest_tokens(
         Mean, variance and third central moment of an expert's tokens, over experts and passes
         [token].
     num_experts, ranks
-        Routed experts of the layer, and ranks they are spread over evenly [-].
+        Routed experts of the layer, and ranks over which they are evenly spread [-].
 
     Returns
     -------
     FloatArray
-        Pairs of the busiest rank, at most those of all ranks [token].
+        Pairs of the busiest rank, at most the pairs of all ranks [token].
     """
     E, r = float(num_experts), float(ranks)
     rank_mean = mean * E / r
@@ -88,25 +89,25 @@ def busiest_tokens(
 def busiest_share(
     size: FloatArray, share: FloatArray, chance: FloatArray, ranks: int
 ) -> FloatArray:
-    """Return the share of marked members on the rank that has most of them.
+    """Return the share of marked members on the rank with most marked members.
 
-    With p = `share` `chance`, the marked members of a rank are binomial: mean n p, variance
-    ``n p (1 - p)``, third central moment over the variance ``1 - 2p``. The maximum is that of
-    `_maximum`, but without its wider spread, as ranks are independent here. Where some members are
-    marked, the busiest rank has at least one.
+    With p = `share` `chance`, the number of marked members of a rank has a binomial distribution:
+    its mean is n p, its variance ``n p (1 - p)``, and its third central moment ``1 - 2p`` times the
+    variance. The maximum is computed as in `_maximum`, but without the factor for the spread, as
+    ranks are independent here. If any member is marked, the busiest rank has at least one.
 
     Parameters
     ----------
     size, ranks
-        Members of each rank, the same for all, and ranks [-].
+        Members of each rank, the same number for all, and ranks [-].
     share, chance
-        Mean share of all members that are marked, given that some are, and the chance that any is;
+        Mean share of marked members, given that any is marked, and the probability that any is;
         members are marked independently [-].
 
     Returns
     -------
     FloatArray
-        At least `share`, and one member [-].
+        The share, at least `share` and at least one member [-].
     """
     p, z = share * chance, _normal_maximum(ranks)
     largest = size * p + z * np.sqrt(size * p * (1 - p)) + (1 - 2 * p) * (z**2 - 1) / 6
@@ -114,12 +115,12 @@ def busiest_share(
 
 
 def all_reduce(ranks: int, gpus_per_node: int) -> Message:
-    """Return what a GPU sends in a ring all-reduce: inside the node, then across nodes.
+    """Return the message of a GPU in a ring all-reduce: inside the node, then across nodes.
 
     Parameters
     ----------
     ranks, gpus_per_node
-        GPUs that take part, and how many of them the fast link joins [-].
+        Participating GPUs, and the number of them that the fast link connects [-].
 
     Returns
     -------
@@ -133,38 +134,20 @@ def all_reduce(ranks: int, gpus_per_node: int) -> Message:
 
 
 def all_to_all(ranks: int, gpus_per_node: int) -> Message:
-    """Return what a GPU sends when each has as much for every other one.
+    """Return the message of a GPU if each GPU sends the same bytes to every other GPU.
 
     Parameters
     ----------
     ranks, gpus_per_node
-        GPUs that take part, and how many of them the fast link joins [-].
+        Participating GPUs, and the number of them that the fast link connects [-].
 
     Returns
     -------
     Message
-        Shares of what one other GPU gets, and hops.
+        Multiples of the bytes for one other GPU, and hops.
     """
     inside = min(ranks, gpus_per_node)
     return Message(inside - 1.0, float(ranks - inside), 2, 2 if ranks > inside else 0)
-
-
-def beside_network(message: Message, network_hops: int) -> Message:
-    """Return the part of a message for other nodes, which outlasts the rest sent meanwhile.
-
-    Parameters
-    ----------
-    message, network_hops
-        What a GPU sends, and the hops that it waits for if any of it goes to other nodes [-].
-
-    Returns
-    -------
-    Message
-        The part for other nodes if there is any, else `message` itself.
-    """
-    if not message.network_hops:
-        return message
-    return Message(0.0, message.network_share, 0, network_hops)
 
 
 def rank_share(
@@ -174,41 +157,41 @@ def rank_share(
     num_zero_experts: int = 0,
     groups: tuple[int, int] = (1, 1),
 ) -> float:
-    r"""Return the chance that a token uses any of a rank's experts.
+    r"""Return the probability that a token uses any of a rank's experts.
 
     .. math:: 1 - \frac{\binom{E - E/r}{k}}{\binom{E}{k}}
 
-    Where routing is limited to some groups of experts, ranks hold experts in their order. A token
-    then uses one expert of each group that it takes for sure, as groups are chosen by their best
-    ones, and the others are drawn from all of these groups: routing drawn at random visits at most
-    1.2 % fewer ranks (DeepSeek-V3's, on 2 to 64).
+    If routing is limited to some groups of experts, ranks have experts in their order. A token then
+    uses at least one expert of each group that it chooses, because it chooses groups by their best
+    experts. The other experts are drawn from all of these groups. Routing drawn at random visits at
+    most 1.2 % fewer ranks (for DeepSeek-V3, on 2 to 64 ranks).
 
     Parameters
     ----------
     num_experts, experts_per_token, ranks
-        Routed experts of the layer, how many each token uses, and ranks they are spread over [-].
+        Routed experts of the layer, number that each token uses, and ranks with these experts [-].
     num_zero_experts
-        Experts that compute nothing and are on no rank, but that a token may choose as well [-].
+        Experts that compute nothing and are on no rank, but that a token may also choose [-].
     groups
-        Groups of experts, and how many of them a token takes [-].
+        Groups of experts, and the number of groups that a token chooses [-].
 
     Returns
     -------
     float
-        The chance; E counts all experts that there are to choose from [-].
+        The probability; E counts all experts from which a token chooses [-].
     """
-    (count, taken), choices = groups, num_experts + num_zero_experts
+    (count, chosen), choices = groups, num_experts + num_zero_experts
     if count <= 1:
         return 1 - _missed(choices, num_experts // ranks, experts_per_token)
     if ranks <= count:
-        return 1 - _missed(count, count // ranks, taken)
+        return 1 - _missed(count, count // ranks, chosen)
     of_group, own = num_experts // count, num_experts // ranks
-    rest = _missed(taken * of_group - taken, own, experts_per_token - taken)
-    return taken / count * (1 - (1 - own / of_group) * rest)
+    rest = _missed(chosen * of_group - chosen, own, experts_per_token - chosen)
+    return chosen / count * (1 - (1 - own / of_group) * rest)
 
 
 def _missed(choices: int, own: int, drawn: int) -> float:
-    """Return the chance that `drawn` distinct members of `choices` include none of `own` [-]."""
+    """Return the probability that `drawn` members of `choices` include none of `own` [-]."""
     missed = 1.0
     for i in range(drawn):
         missed *= max(choices - own - i, 0) / (choices - i)
@@ -220,12 +203,12 @@ def _maximum(mean: FloatArray, variance: FloatArray, third: FloatArray, ranks: i
 
     .. math:: \mu + z \sqrt{\frac{v\, r}{r - 1}} + \frac{z^2 - 1}{6} \frac{\mu_3}{v}
 
-    `third` is the third central moment over the variance, which is standard deviation times
-    skewness. The counts of r ranks have a fixed sum, so that two of them correlate by -1/(r - 1).
-    Equally correlated normal variables spread about their own mean like independent ones of
-    variance ``v (1 + 1/(r - 1)) = v r/(r - 1)``, and that mean is fixed here: hence the wider
-    spread. A quantile of a skewed variable is, to first order in its skewness s (Cornish and
-    Fisher, 1938), ``mean + deviation (z + s (z² - 1)/6)`` at the normal quantile z.
+    `third` is the third central moment divided by the variance: standard deviation times skewness.
+    The counts of r ranks have a fixed sum, so the correlation between two of them is -1/(r - 1).
+    Equally correlated normal variables vary around their own mean like independent variables of
+    variance ``v (1 + 1/(r - 1)) = v r/(r - 1)``. Here this mean is fixed, which gives the factor
+    for the spread. To first order in its skewness s, a quantile of a skewed variable is
+    ``mean + deviation (z + s (z² - 1)/6)`` at the normal quantile z (Cornish and Fisher, 1938).
     """
     z = _normal_maximum(ranks)
     spread = np.sqrt(variance * ranks / (ranks - 1))
@@ -237,8 +220,8 @@ def _normal_maximum(count: int) -> float:
     """Return the expected largest of n standard normal variables.
 
     G. Blom (*Statistical Estimates and Transformed Beta-Variables*, 1958) approximates the expected
-    i-th smallest by the quantile at ``(i - 3/8) / (n + 1/4)``, here with i = n. Newton's steps
-    from 0, right of which the distribution is concave, come to it from below.
+    i-th smallest by the quantile at ``(i - 3/8) / (n + 1/4)``, here with i = n. The distribution is
+    concave above 0, so Newton's method from 0 approaches the quantile from below.
     """
     z, above = 0.0, 0.625 / (count + 0.25)
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""Time of kernels from FLOPs and bytes: the roofline and what bends it."""
+"""Compute the time of kernels from FLOPs and bytes: the roofline, and deviations from it."""
 
 from functools import cached_property
 from typing import TypeAlias
@@ -9,8 +9,8 @@ from msgspec import Struct
 from specmodel.core.base.units import FloatArray
 
 SHARPNESS = 8.0
-"""Exponent p of the smooth roofline where none was fitted [-]. At the ridge point, where both times
-are equal, it gives ``2^(1/8)`` of the textbook's time, 9 % more."""
+"""Default exponent p of the smooth roofline [-]. At the ridge point, where both times are equal,
+its time is ``2^(1/8)`` times the textbook's time, 9 % more."""
 
 _BENDING = (
     *("group_time", "tile_rows", "tile_width", "reread_rows", "result_terms"),
@@ -25,46 +25,46 @@ _FEWEST = 1e-9
 
 
 class KernelParameters(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """How well kernels of one kind use a GPU; the defaults are the data sheet.
+    """Parameters of one kind of kernels on a GPU; the defaults are the data sheet.
 
-    Each is a number, or an array of draws that broadcasts with the points.
+    Each parameter is a number, or an array of draws that broadcasts with the points.
 
     Parameters
     ----------
     launch_time, group_time
-        Added for each kernel, and for each independent group, such as an expert, that work falls
-        into [s].
+        Time for each kernel, and for each independent group of work, such as an expert [s].
     memory_efficiency, compute_efficiency
-        Achieved over peak, of streaming weights or KV and of arithmetic; the latter is above 1
-        where the peak is that of other kernels: those that convert to a wider dtype are faster on
-        a CPU without instructions for the narrow one [-].
+        Achieved over peak rate of reading weights or KV, and of arithmetic. The second is above 1
+        if the peak is that of slower kernels: on a CPU without instructions for a narrow dtype,
+        kernels that convert it to a wider one are faster [-].
     activation_efficiency
-        Achieved over peak bandwidth of activations, whose time then adds to the rest; above 1 where
-        they stay in cache; None if they stream with the weights [-].
+        Achieved over peak bandwidth of activations, whose time then adds to the rest; above 1 if
+        they stay in cache; None if they are read together with the weights [-].
     sharpness
         Exponent of `smooth_maximum` [-].
     tile_rows, tile_growth
         Arithmetic on r rows of a matrix takes as long as on ``(r^2 + (tile_rows r^g)^2)^(1/2)``
         rows. Kernels pad rows to whole tiles: few rows cost a tile, many nearly their number [-].
     tile_width
-        Reading a matrix of width w takes as long as one ``(w^2 + tile_width^2)^(1/2)`` wide [-].
+        Reading a matrix of width w takes as long as a width of ``(w^2 + tile_width^2)^(1/2)`` [-].
     reread_rows
-        A matrix is read once more for each row beyond the first, at most for so many: few rows are
-        multiplied one by one, more of them together, once the matrix is laid out anew [-].
+        Maximum rows beyond the first for which a matrix is read again. Few rows are multiplied one
+        by one; more rows are multiplied together, after the matrix is rearranged [-].
     result_terms
-        Each result of a product takes as long as so many further terms of its sum [-].
+        Extra time of each result of a product, in terms of its sum [-].
     ramp_time
-        Reads much shorter than this take twice their time, much longer ones this much more [s].
+        Extra time of long reads; reads that are much shorter take twice their time [s].
     depth_time, depth_limit
         A product whose results each sum over d terms takes at least
-        ``depth_time d / (1 + d / depth_limit)``: a kernel walks the depth step by step, however
-        small the product; kernels that cut it into parts walk at most `depth_limit` [s] [-].
+        ``depth_time d / (1 + d / depth_limit)``, as a kernel goes through the depth step by step,
+        even in small products. Kernels that cut the depth into parts need at most the steps of
+        `depth_limit` [s] [-].
     vector_rows, vector_memory_efficiency, vector_compute_efficiency
-        Up to so many rows other kernels run, which multiply a matrix with one vector after another,
-        and their shares of both peaks [-].
+        Maximum rows for which other kernels run, which multiply a matrix by one vector after
+        another; and their shares of both peaks [-].
     vector_rereads
-        Which share of the matrices that rows have in common these read anew for each row: experts,
-        which they do not group by [-].
+        Share of matrices used by several rows, such as experts, that these kernels read again for
+        each row, as they do not group rows by matrix [-].
     """
 
     launch_time: Value = 0.0
@@ -88,7 +88,7 @@ class KernelParameters(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def bends(self) -> frozenset[str]:
-        """Which of the parameters that bend the roofline are not 0."""
+        """Names of the parameters that change the roofline and are not 0."""
         return frozenset(name for name in _BENDING if np.any(getattr(self, name)))
 
     def tiled_arithmetic(self, seconds: Value, rows: Value, spread: Value) -> Value:
@@ -112,7 +112,7 @@ class KernelParameters(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return np.asarray(weight_bytes * np.sqrt(1 + np.square(self.tile_width / width)))
 
     def reread(self, weight_bytes: Value, rows: Value, spread: Value) -> Value:
-        """Return the bytes of matrices with those that are read anew for further rows [B].
+        """Return the bytes of matrices, including bytes that are read again for further rows [B].
 
         The `rows` are divided evenly among `spread` matrices.
         """
@@ -123,9 +123,9 @@ class KernelParameters(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return np.asarray(weight_bytes * (1 + 1 / smooth_maximum(few, most, SHARPNESS)))
 
     def with_results(self, value: Value, depth: Value, kernels: Value) -> Value:
-        """Return the bytes or FLOPs of products with what each of their results adds [B] [FLOP].
+        """Return the bytes or FLOPs of products, including what each result adds [B] [FLOP].
 
-        `depth` is the sum over `kernels`, which are taken to be equally deep.
+        `depth` is the sum over `kernels`, which are assumed to be equally deep.
         """
         if "result_terms" not in self.bends:
             return value
@@ -133,10 +133,10 @@ class KernelParameters(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return np.asarray(value * (1 + self.result_terms / each))
 
     def ramped(self, seconds: Value, kernels: Value) -> Value:
-        """Return the time of reads with the ramp of each kernel to full bandwidth [s].
+        """Return the time of reads, including the ramp of each kernel to full bandwidth [s].
 
-        `seconds` is their time at full bandwidth. Long reads take `ramp_time` more for each kernel,
-        short ones at most twice as long.
+        `seconds` is the time at full bandwidth. Long reads take `ramp_time` more for each kernel.
+        Short reads take at most twice as long.
         """
         if "ramp_time" not in self.bends:
             return seconds
@@ -168,10 +168,10 @@ class KernelParameters(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return np.where(rows <= self.vector_rows, few, seconds)
 
     def walked(self, seconds: Value, depth: Value, kernels: Value) -> Value:
-        """Return the time of reads that stream in `seconds` while kernels walk their depths [s].
+        """Return the time of reads, of `seconds`, while kernels go through their depths [s].
 
-        `depth` is the sum over `kernels`. They are taken to be equally deep, which for unequal ones
-        is at most a little too long. Walking and streaming overlap as computing and streaming do.
+        `depth` is the sum over `kernels`, which are assumed to be equally deep. If they are not,
+        the result is at most slightly too long. Both times overlap like arithmetic and reads.
         """
         if "depth_time" not in self.bends:
             return seconds
@@ -185,7 +185,7 @@ class KernelParameters(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
 
 DATA_SHEET = KernelParameters()
-"""Peaks as the vendor states them, no overhead, no tiles."""
+"""Kernels at the vendor's peaks, without overhead or tiles."""
 
 
 def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: Value) -> FloatArray:
@@ -193,13 +193,13 @@ def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: Value) -> F
 
     .. math:: t = \left(a^p + b^p\right)^{1/p}
 
-    Compute and memory traffic overlap, so that the larger time decides; near the ridge point they
-    overlap imperfectly, and the norm is up to ``2^(1/p)`` above the larger of the two.
+    Arithmetic and memory traffic overlap, so the larger time decides. Near the ridge point, they
+    overlap imperfectly, and the result is up to ``2^(1/p)`` times the larger time.
 
     Parameters
     ----------
     first, second, sharpness
-        Times that overlap [s], and the exponent p, which broadcasts with them; infinity gives the
+        Overlapping times [s], and the exponent p, which broadcasts with them; infinity gives the
         textbook roofline [-].
 
     Returns

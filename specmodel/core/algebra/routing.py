@@ -1,7 +1,7 @@
-"""Which experts tokens use: how popular each expert is, and routing drawn at random.
+"""Describe which experts tokens use: the popularity of experts, and routing drawn at random.
 
-The popularity of an expert is the chance that one token uses it; the popularities of a layer sum to
-the experts that each token uses.
+The popularity of an expert is the probability that one token uses it. The popularities of a layer
+sum to the number of experts that each token uses.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from specmodel.core.base.errors import InputError
 from specmodel.core.base.units import FloatArray, Numeric, check
 
 MAX_POPULARITY_EXPONENT = 5.0
-"""Largest exponent that `zipf_popularity` takes [-]."""
+"""Largest exponent that `zipf_popularity` accepts [-]."""
 
 _LEAST_VARIANCE = 1e-12
-"""Stands for none where spreads of many kinds are computed together [-]."""
+"""Smallest variance, which stands for equal popularity in arrays of spreads [-]."""
 
 
 def zipf_popularity(num_experts: int, experts_per_token: float, exponent: Numeric) -> FloatArray:
-    r"""Return popularities that fall with rank as a power, none above 1.
+    r"""Return popularities that fall as a power of the rank, at most 1.
 
     .. math:: p_i = \min(1,\; \lambda\, i^{-a})
 
     If the first m experts are clipped at 1, the others share the rest, ``k - m``, in proportion to
-    their weights, which gives λ. The right m is the smallest that leaves no other above 1.
+    their weights, which gives λ. The result uses the smallest m for which no other is above 1.
 
     Parameters
     ----------
     num_experts, experts_per_token, exponent
         Routed experts of the layer, the mean number that each token uses, and the exponent: 0 for
-        equally popular experts, larger is more skewed [-].
+        equally popular experts, larger values for more unequal ones [-].
 
     Returns
     -------
     FloatArray
-        Popularities on a new last axis, summing to `experts_per_token` [-].
+        Popularities on a new last axis; their sum is `experts_per_token` [-].
 
     Examples
     --------
@@ -61,14 +61,14 @@ def zipf_popularity(num_experts: int, experts_per_token: float, exponent: Numeri
 
 
 def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: float) -> FloatArray:
-    """Return popularities as an array; raise an InputError if they cannot be used.
+    """Check popularities, and return them as an array.
 
     Parameters
     ----------
     popularity
         Probability that a token uses each expert; experts on the last axis, layers before it [-].
     num_experts, experts_per_token
-        Routed experts of the layer and how many each token uses, a mean [-].
+        Routed experts of the layer, and the mean number that each token uses [-].
 
     Returns
     -------
@@ -89,24 +89,25 @@ def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: f
 
 
 def rate_of(use: FloatArray, spread: FloatArray | float | None) -> FloatArray:
-    r"""Return the mean rate at which experts are used, from the chance that a sequence uses one.
+    r"""Return the mean rate of use of experts, from the probability that a sequence uses one.
 
     .. math:: \lambda = \frac{(1 - u)^{-v} - 1}{v}
 
-    Rates differ between experts by a factor with a Gamma law of mean 1 and variance v, the square
-    of the `spread`. An expert of rate r is missed with chance ``exp(-r)``, and the mean of that
-    over experts is ``(1 + v λ)^(-1/v)``. Where all are equally popular, λ is ``-ln(1 - u)``.
+    Rates of experts differ by a factor with a Gamma distribution of mean 1 and variance v, the
+    square of the `spread`. An expert with rate r is not used with probability ``exp(-r)``. The mean
+    of this probability over experts is ``(1 + v λ)^(-1/v)``. If all experts are equally popular, λ
+    is ``-ln(1 - u)``.
 
     Parameters
     ----------
     use, spread
-        Chance that an expert is used, a mean over experts, and the standard deviation of popularity
-        over its mean, None for equal popularity [-].
+        Mean probability, over experts, that an expert is used; and the standard deviation of
+        popularity over its mean, None for equal popularity [-].
 
     Returns
     -------
     FloatArray
-        λ, infinite where each expert is used for sure [-].
+        λ, infinite if the probability is 1 [-].
     """
     with np.errstate(divide="ignore"):
         rate = -np.log1p(-use)
@@ -117,22 +118,22 @@ def rate_of(use: FloatArray, spread: FloatArray | float | None) -> FloatArray:
 
 
 def use_of(rate: FloatArray, spread: FloatArray | float | None) -> FloatArray:
-    r"""Return the chance that an expert is used, from the mean rate: the inverse of `rate_of`.
+    r"""Return the probability that an expert is used, from the mean rate: the inverse of `rate_of`.
 
     .. math:: 1 - (1 + v\, \lambda)^{-1/v}
 
-    Rates of independent sequences add up: if one uses u of the experts, B use
-    ``use_of(B * rate_of(u, spread), spread)``.
+    Rates of independent sequences add up. If one sequence uses a share u of the experts, the share
+    of B sequences is ``use_of(B * rate_of(u, spread), spread)``.
 
     Parameters
     ----------
     rate, spread
-        As `rate_of` returns and takes them [-].
+        A rate from `rate_of`, and its spread [-].
 
     Returns
     -------
     FloatArray
-        The chance, a mean over experts [-].
+        Mean probability over experts [-].
 
     Examples
     --------
@@ -152,7 +153,7 @@ def moments_of(use: float, spread: FloatArray | float) -> tuple[Any, Any]:
     Parameters
     ----------
     use, spread
-        Mean popularity, and its standard deviation over the mean as `rate_of` takes it [-].
+        Mean popularity, and the spread as for `rate_of` [-].
     """
     return _kept_moments(use, spread) if isinstance(spread, float) else _moments(use, spread)
 
@@ -164,7 +165,7 @@ def _moments(use: float, spread: FloatArray | float) -> tuple[Any, Any]:
 
 
 _kept_moments = lru_cache(maxsize=256)(_moments)
-"""The same of numbers, which few models have."""
+"""Moments for numbers, of which few models have others."""
 
 
 def union_by_expert(batch_size: FloatArray, use: FloatArray) -> FloatArray:
@@ -172,13 +173,13 @@ def union_by_expert(batch_size: FloatArray, use: FloatArray) -> FloatArray:
 
     .. math:: \sum_e 1 - (1 - \mathrm{use}_e)^B
 
-    Points are taken in parts that keep the arrays at some megabytes; each is summed over experts as
-    it would be alone, to the last digit.
+    Large arrays of points are split, so that intermediate arrays need only some megabytes. The sum
+    over experts of a point does not depend on the split, to the last digit.
 
     Parameters
     ----------
     batch_size, use
-        Sequences in the batch [request], and the probability that one uses each expert, from
+        Sequences in the batch [request], and the probability that a sequence uses each expert, from
         `experts.expert_use`, experts on the last axis [-].
 
     Returns
@@ -207,13 +208,14 @@ def sample_routing(
 ) -> NDArray[np.int64]:
     """Draw the experts of every token; tokens of one sequence share experts, sequences do not.
 
-    The union of what is drawn has exactly the expectation of `experts.correlated_active_experts`,
-    so that a measurement or a simulation can run under the law that the model assumes.
+    The expected number of distinct experts is exactly `experts.correlated_active_experts`, so a
+    measurement or a simulation can use the law that the model assumes.
 
-    A Pólya urn for each sequence and expert: after i tokens, n of which used the expert, the next
-    one does with chance ``((1 - c) k/E + n c) / ((1 - c) + i c)``. These sum to k over the experts,
-    so that systematic sampling in random order draws exactly k distinct ones with exactly these
-    chances; the law of one expert is the beta-binomial one of `experts.expert_use`.
+    Each pair of sequence and expert is a Pólya urn. After i tokens, of which n used the expert, the
+    next token uses it with probability ``((1 - c) k/E + n c) / ((1 - c) + i c)``. Over the experts,
+    these probabilities sum to k. Systematic sampling in random order therefore draws exactly k
+    distinct experts with exactly these probabilities. The law of one expert is the beta-binomial
+    law of `experts.expert_use`.
 
     Parameters
     ----------
@@ -222,7 +224,7 @@ def sample_routing(
     generator
         Source of the draws.
     popularity
-        As `zipf_popularity` returns it; None for equally popular experts [-].
+        Popularities such as those of `zipf_popularity`; None for equally popular experts [-].
 
     Returns
     -------
@@ -253,10 +255,10 @@ def sample_routing(
 def _systematic(
     chance: NDArray[np.float64], k: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw k distinct members of each row, each with its own chance; the chances of a row sum to k.
+    """Draw k distinct members of each row with given probabilities, which sum to k in each row.
 
-    The chances stand in a row as intervals, in random order; k points a distance of 1 apart fall
-    into k of them, as none is longer than 1.
+    The probabilities form a row of intervals in random order. Of these, k points at distances of 1
+    hit k different intervals, as no interval is longer than 1.
     """
     order = np.argsort(generator.random(chance.shape), axis=1)
     upper = np.cumsum(np.take_along_axis(chance, order, axis=1), axis=1)

@@ -1,6 +1,6 @@
 """Compute a draft-and-verify step: acceptance, tokens per step, target efficiency, speedup.
 
-These functions do not depend on models and hardware, and broadcast over NumPy arrays. They follow
+These functions do not depend on models or hardware, and broadcast over NumPy arrays. They follow
 [1]_ (expected tokens per step) and [2]_ (step efficiency, target efficiency, speedup). Cascade's
 utility [3]_ equals the speedup.
 
@@ -23,7 +23,7 @@ from specmodel.core.base.errors import InputError
 from specmodel.core.base.units import FloatArray, Numeric, check, unwrap
 
 MAX_DRAFT_LENGTH = 1000
-"""Longest draft that is accepted anywhere, far beyond any that pays [token]."""
+"""Longest valid draft, far longer than any draft that pays [token]."""
 
 
 def expected_tokens_per_step(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArray:
@@ -32,18 +32,18 @@ def expected_tokens_per_step(acceptance_rate: Numeric, draft_length: Numeric) ->
     .. math:: \mathrm{tokens\ per\ step} = \sum_{i=0}^{\gamma} \alpha^i
               = \frac{1 - \alpha^{\gamma+1}}{1 - \alpha}
 
-    Eq. 1 of Leviathan et al. [1], accurate to rounding as α approaches 1.
+    This is Eq. 1 of Leviathan et al. [1], accurate to rounding even if α is close to 1.
 
     Parameters
     ----------
     acceptance_rate, draft_length
-        Chance that a token is accepted if all before it were [-], and tokens drafted per step
-        [token].
+        Probability that a token is accepted if all earlier ones were [-], and tokens drafted per
+        step [token].
 
     Returns
     -------
     FloatArray
-        From 1 to `draft_length + 1` [token].
+        Tokens per step, from 1 to `draft_length + 1` [token].
 
     Examples
     --------
@@ -60,7 +60,7 @@ def step_efficiency(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArr
 
     .. math:: \sigma = \frac{1 - \alpha^{\gamma+1}}{(1 - \alpha)(\gamma + 1)}
 
-    Eq. 5 of MoESD [2].
+    This is Eq. 5 of MoESD [2].
 
     Parameters
     ----------
@@ -82,12 +82,12 @@ def step_efficiency(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArr
 
 
 def accepted_fraction(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArray:
-    """Return accepted over drafted tokens, which engines report as "draft acceptance rate".
+    """Return accepted over drafted tokens; engines report it as "draft acceptance rate".
 
     Parameters
     ----------
     acceptance_rate, draft_length
-        As for `expected_tokens_per_step`, the length at least 1 [-] [token].
+        As for `expected_tokens_per_step`; the length is at least 1 [-] [token].
 
     Returns
     -------
@@ -104,7 +104,7 @@ def accepted_fraction(acceptance_rate: Numeric, draft_length: Numeric) -> FloatA
 
 
 def solve_acceptance_rate(tokens_per_step: Numeric, draft_length: Numeric) -> FloatArray:
-    """Return the acceptance rate that gives `tokens_per_step`: `expected_tokens_per_step` inverted.
+    """Return the acceptance rate that gives `tokens_per_step`: inverse `expected_tokens_per_step`.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def solve_acceptance_rate(tokens_per_step: Numeric, draft_length: Numeric) -> Fl
     Returns
     -------
     FloatArray
-        Acceptance rate, to rounding [-].
+        Acceptance rate, accurate to rounding [-].
 
     Examples
     --------
@@ -140,7 +140,7 @@ def target_efficiency(forward_time: Numeric, verify_time: Numeric) -> FloatArray
     Parameters
     ----------
     forward_time, verify_time
-        Pass of one token per sequence, and verify pass of the same batch [s].
+        Time of a pass with one token per sequence, and of a verify pass of the same batch [s].
 
     Returns
     -------
@@ -151,12 +151,12 @@ def target_efficiency(forward_time: Numeric, verify_time: Numeric) -> FloatArray
 
 
 def relative_step_time(forward_time: Numeric, step_time: Numeric) -> FloatArray:
-    """Return the time of a speculative step relative to a decode step, Cascade's cost.
+    """Return the time of a speculative step relative to a decode step: Cascade's cost.
 
     Parameters
     ----------
     forward_time, step_time
-        Pass of one token per sequence; drafting, verification and rejection together [s].
+        Times of a pass with one token per sequence; of drafting, verification and rejection [s].
 
     Returns
     -------
@@ -167,14 +167,14 @@ def relative_step_time(forward_time: Numeric, step_time: Numeric) -> FloatArray:
 
 
 def utility(tokens_per_step: Numeric, relative_step_time: Numeric) -> FloatArray:
-    r"""Return Cascade's utility, benefit over cost, which equals the speedup [3].
+    r"""Return Cascade's utility: benefit over cost, which equals the speedup [3].
 
     .. math:: U = \frac{\mathrm{tokens\ per\ step}}{T_\mathrm{step} / T_T(B, 1)}
 
     Parameters
     ----------
     tokens_per_step, relative_step_time
-        Tokens emitted per sequence and step [token], and its time relative to a decode step [-].
+        Tokens emitted per sequence and step [token]; step time relative to a decode step [-].
 
     Returns
     -------
@@ -197,14 +197,14 @@ def speedup(
     .. math:: \mathrm{speedup} = \frac{\sigma (\gamma + 1)\, T_T(B, 1)}
               {\gamma T_D + T_T(B, \gamma + 1) + T_\mathrm{reject}}
 
-    Eq. 4 of MoESD [2], σ (γ + 1) being the tokens per step and γ T_D the draft time.
+    This is Eq. 4 of MoESD [2]. σ (γ + 1) is the tokens per step, and γ T_D the draft time.
 
     Parameters
     ----------
     tokens_per_step
         Tokens emitted per sequence and step [token].
     forward_time, verify_time, draft_time, reject_time
-        Decode step and verify pass; all drafting and rejection sampling of one step [s].
+        Time of a decode step and of a verify pass; drafting and rejection sampling of a step [s].
 
     Returns
     -------
@@ -225,7 +225,7 @@ def speedup(
 def break_even_acceptance_rate(
     relative_step_time: Numeric, draft_length: Numeric, proposal_rate: float = 1.0
 ) -> FloatArray:
-    r"""Return the acceptance rate from which speculation pays, where the utility is 1.
+    r"""Return the acceptance rate above which speculation pays, where the utility is 1.
 
     .. math:: 1 + r \left(\frac{1 - \alpha^{\gamma+1}}{1 - \alpha} - 1\right)
               = \frac{T_\mathrm{step}}{T_T(B, 1)}
@@ -240,7 +240,7 @@ def break_even_acceptance_rate(
     Returns
     -------
     FloatArray
-        The rate, 0 if even rejected drafts cost nothing, NaN if no rate pays [-].
+        The rate; 0 if speculation pays at any rate, NaN if no rate pays [-].
 
     Examples
     --------
@@ -295,9 +295,9 @@ def first_of_largest(
     Parameters
     ----------
     candidates
-        Arrays to compare, possibly computed one by one [-].
+        Arrays to compare; an iterator may compute them one by one [-].
     floor, shape
-        Value that the largest must exceed [-], and the shape to which all broadcast.
+        Value that the largest must exceed [-], and the shape to which all arrays broadcast.
 
     Returns
     -------
@@ -312,7 +312,7 @@ def first_of_largest(
 
 
 def check_draft_length(value: Numeric, *, minimum: float = 0, whole: bool = False) -> FloatArray:
-    """Return draft lengths as an array; raise an InputError if they cannot be used.
+    """Check draft lengths, and return them as an array.
 
     Parameters
     ----------
@@ -330,7 +330,7 @@ def check_draft_length(value: Numeric, *, minimum: float = 0, whole: bool = Fals
 
 
 def _tokens_per_step(alpha: FloatArray, gamma: FloatArray) -> FloatArray:
-    """Return ``1 + α (1 - α^γ) / (1 - α)``, exactly 1 at α = 0 and at γ = 0 and never below."""
+    """Return ``1 + α (1 - α^γ) / (1 - α)``, exactly 1 at α = 0 or γ = 0, and at least 1."""
     logarithm = np.log(np.maximum(alpha, np.finfo(float).tiny))
     with np.errstate(divide="ignore", invalid="ignore"):
         before = -np.expm1(gamma * logarithm) / (1 - alpha)
@@ -338,9 +338,9 @@ def _tokens_per_step(alpha: FloatArray, gamma: FloatArray) -> FloatArray:
 
 
 def _tokens_per_step_slope(alpha: FloatArray, gamma: FloatArray, tokens: FloatArray) -> FloatArray:
-    """Return the derivative by α of ``Σ_{i<=γ} α^i``, from its closed form.
+    """Return the derivative of ``Σ_{i<=γ} α^i`` with respect to α.
 
-    Near α = 1 the closed form loses all digits, and two terms of the series in 1 - α serve: the
+    Near α = 1, the closed form loses all digits. Two terms of the series in 1 - α replace it; the
     first two derivatives at 1 are ``Σ i = γ(γ+1)/2`` and ``Σ i(i-1) = (γ-1)γ(γ+1)/3``.
     """
     rest = 1 - alpha
@@ -353,10 +353,9 @@ def _tokens_per_step_slope(alpha: FloatArray, gamma: FloatArray, tokens: FloatAr
 def _invert_tokens_per_step(tokens: FloatArray, gamma: FloatArray) -> FloatArray:
     """Solve ``Σ_{i<=γ} α^i = tokens`` by Newton's method, without importing scipy.
 
-    The sum is convex in α, so that the method falls steadily to the root from any start above it,
-    such as the root of the first three terms, ``1 + α + α² = tokens``. The last step squares an
-    error below 1e-9. A point that has converged is left alone, so that it does not depend on its
-    neighbours.
+    The sum is convex in α, so the method decreases to the root from any start above it, such as the
+    root of the first three terms, ``1 + α + α² = tokens``. The last step squares an error below
+    1e-9. Points that have converged do not change, so no point depends on its neighbours.
     """
     tokens, gamma = np.broadcast_arrays(tokens, np.maximum(gamma, 1.0))
     three_terms = (np.sqrt(4 * tokens - 3) - 1) / 2

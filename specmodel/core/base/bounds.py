@@ -1,4 +1,4 @@
-"""Define types of fields with bounds for users' files."""
+"""Define types of fields with bounds, for checks of users' files."""
 
 from typing import Annotated
 
@@ -12,10 +12,10 @@ Finite = Annotated[float, Meta(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
 Spread = Annotated[float, Meta(ge=0, le=10)]
 
 LEAST = 1e-4
-"""Least factor, share or number that something is divided by: less is no machine's and nobody's,
-and a quotient may be beyond all numbers [-]."""
+"""Smallest valid divisor: a factor, share or number [-]. Smaller values are not realistic, and a
+quotient could exceed all finite numbers."""
 Portion = Annotated[float, Meta(ge=LEAST, le=1)]
-"""A share that something is divided by."""
+"""A share that is used as a divisor."""
 
 Day = Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
-"""A day as 2026-11-21."""
+"""A day, such as 2026-11-21."""

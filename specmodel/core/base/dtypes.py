@@ -1,4 +1,4 @@
-"""Dtypes of weights, caches and arithmetic: their sizes, names, and whose kernels read them."""
+"""Define dtypes of weights, caches and arithmetic: sizes, names, and kernels that read them."""
 
 from functools import cache
 from pathlib import Path
@@ -28,20 +28,20 @@ BYTES_PER_ELEMENT: dict[str, float] = {
     **{f"int4_g{size}": (4 + 16 / size) / 8 for size in (128, 64, 32, 16)},
     **{name: bits / 8 for name, bits in _OF_GGUF.items()},
 }
-"""Size of one element with its share of the scales [B]: fp4 (NVFP4) has 8 bits for each 16
-elements, mxfp4 and mxfp8 8 for each 32, int4 16 and a 4-bit zero point for each 128; int4_g128
-and the like have 16 bits for each group of so many, and no zero points; fp8_block has 32 for
-each block of 128 x 128. Scales of fp8 and int8 by tensor or channel, at most 0.1 %, are left
-out."""
+"""Size of one element, including its share of a scale [B]. fp4 (NVFP4) has a scale of 8 bits for 16
+elements, mxfp4 and mxfp8 8 bits for 32 elements, and int4 16 bits and a 4-bit zero point for 128
+elements. int4_g128 and other names with _g have 16 bits for a group of this size, without zero
+points. fp8_block has 32 bits for a block of 128 x 128. Scales of fp8 and int8 per tensor or
+channel, at most 0.1 %, are left out."""
 
 _GROUPED = {name: name.partition("_g")[0] for name in BYTES_PER_ELEMENT if "_g" in name}
 _KERNELS = {"fp8_block": "fp8", "mxfp8": "fp8", **_GROUPED}
 _KERNELS |= {name: "int8" if bits > 8 else "int4" for name, bits in _OF_GGUF.items()}
-"""Dtypes that differ from another one only in how many elements share a scale, and that one; those
-of GGUF by their width."""
+"""Dtype whose kernels read a dtype. The two differ only in how many elements share a scale.
+Kernels of the same width read dtypes of GGUF."""
 
 _WITH_FP8 = {"mxfp4": "mxfp4_fp8", "int4": "int4_fp8"}
-"""Weights of four bits that some kernels widen to 8 bits, and the name of such kernels' fits."""
+"""Weights of four bits that some kernels widen to 8 bits, and the names of the kernels' fits."""
 
 if TYPE_CHECKING:
     StorageDtype: TypeAlias = str
@@ -50,22 +50,21 @@ else:
     StorageDtype = Literal[tuple(BYTES_PER_ELEMENT)]
     """Dtypes of weights and caches, the keys of `BYTES_PER_ELEMENT`."""
     FitDtype = Literal[(*BYTES_PER_ELEMENT, *_WITH_FP8.values())]
-    """Dtypes that fits are named by: of weights or caches, with 8 bits of activations where others
-    are usual."""
+    """Names of dtypes in fits: of weights or caches, some with 8-bit activations in place of 16."""
 
 _OTHER_NAMES: dict[str, str] = _TABLES["other_names"] | _TABLES["gguf_names"]
 _MET_BY: dict[str, list[str]] = _TABLES["met_by"]
 NEXT_WIDER: dict[str, list[str]] = _TABLES["next_wider"]
-"""What a GPU that has no peak for a dtype computes in, first the narrowest."""
+"""Dtypes in which a GPU without a peak for a dtype computes, the narrowest first."""
 
 ARITHMETIC_BITS = {
     name: 4 if size < 1 else int(8 * size) for name, size in BYTES_PER_ELEMENT.items()
 }
-"""Width of the arithmetic on a dtype, scales aside [-]."""
+"""Width of the arithmetic on a dtype, without scales [-]."""
 
 
 def kernel_dtype(dtype: str) -> str:
-    """Return the dtype whose kernels read a dtype, which differs in the size of groups only."""
+    """Return the dtype whose kernels read a dtype. It differs only in the size of groups."""
     return _KERNELS.get(dtype, dtype)
 
 
@@ -73,8 +72,8 @@ def kernel_dtype(dtype: str) -> str:
 def names_of_fits(stored: str, arithmetic: str | None = None) -> tuple[str, ...]:
     """Return the names under which kernels of some dtypes may be fitted, the best first.
 
-    These are the stored dtype and the one whose kernels read it, or another name where weights of
-    four bits meet arithmetic in fp8.
+    These are the stored dtype and the dtype whose kernels read it. Weights of four bits with
+    arithmetic in fp8 have another name.
 
     Examples
     --------
@@ -88,43 +87,43 @@ def names_of_fits(stored: str, arithmetic: str | None = None) -> tuple[str, ...]
 
 
 def check_dtype(argument: str, dtype: object) -> str:
-    """Return the name here of a dtype; else say which are known. Activations have no groups."""
+    """Return the dtype by its name here; an error lists known ones. Activations have no groups."""
     is_of_activations = argument == "activation_dtype"
     groups = {"mxfp4", *_KERNELS} if is_of_activations else set()
     known = [name for name in BYTES_PER_ELEMENT if name not in groups]
     plain = (name for name in known if name not in _OF_GGUF)
-    told = ", ".join("nvfp4 (fp4)" if name == "fp4" else name for name in plain)
+    names = ", ".join("nvfp4 (fp4)" if name == "fp4" else name for name in plain)
     ours = known_dtype(dtype)
     ours = kernel_dtype(ours) if ours and is_of_activations else ours
     if ours in known:
         return ours
-    raise InputError(argument, dtype, f"one of {told}; for GGUF such as q8_0, q4_k_m, iq2_xxs")
+    raise InputError(argument, dtype, f"one of {names}; for GGUF such as q8_0, q4_k_m, iq2_xxs")
 
 
 def known_dtype(dtype: object) -> str | None:
-    """Return the name here of a dtype, None for one that is not known."""
+    """Return a dtype by its name here, None if it is unknown."""
     ours = _OTHER_NAMES.get(name := _spelled(dtype), name)
     return ours if ours in BYTES_PER_ELEMENT else None
 
 
 def _spelled(dtype: object) -> str:
-    """Return a dtype as names here are spelled: Unsloth's UD-Q4_K_XL as q4_k_xl."""
+    """Return a dtype in the spelling used here: Unsloth's UD-Q4_K_XL as q4_k_xl."""
     name = dtype.lower().replace("-", "_") if isinstance(dtype, str) else ""
     return name.removeprefix("ud_")
 
 
 _SIZES_OF_GGUF = ("int4_g32", "int8_g32")
-"""Dtypes that are as large as q4_0 and q8_0, and that no engine but llama.cpp has on some GPUs."""
+"""Dtypes of the size of q4_0 and q8_0, which on some GPUs only llama.cpp has."""
 
 
 def is_of_gguf(dtype: object, *, by_size: bool) -> bool:
-    """Tell whether a dtype is named as llama.cpp does, or `by_size` is of the size of one there."""
+    """Return whether a dtype is one of llama.cpp's, by its name or, with `by_size`, its size."""
     names = _OF_GGUF.keys() | _TABLES["gguf_names"].keys()
     return _spelled(dtype) in (names | {*_SIZES_OF_GGUF} if by_size else names)
 
 
 def check_activations(argument: str, activations: str, weights: str) -> None:
-    """Refuse activations of a dtype that no kernel multiplies with quantised weights of another."""
+    """Refuse a dtype of activations that no kernel multiplies with the weights' dtype."""
     met = _MET_BY.get(kernel_dtype(weights), (activations,))
     if activations not in met:
         expected = f"one of {', '.join(met)}: no kernel multiplies {activations} with {weights}"

@@ -1,4 +1,4 @@
-"""Define the one exception that users can cause, and its text: argument, value, remedy."""
+"""Define the exception for invalid input, and its text: argument, value, remedy."""
 
 from collections.abc import Collection, Iterable, Mapping
 from importlib import import_module
@@ -6,17 +6,17 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """Report an argument that cannot be used, in one line.
+    """Report an invalid argument in one line.
 
     Parameters
     ----------
     argument
-        Name of the argument, key or file at fault.
+        Name of the invalid argument, key or file.
     value
         The invalid value. The message shows its first 80 characters.
     expected
-        What would be accepted. Put arguments in backquotes, with or without a Python value. The
-        command line turns them into options, and Python shows them without backquotes.
+        Description of valid values. Put arguments in backquotes, with or without a Python value.
+        The command line turns them into options, and Python shows them without backquotes.
 
     Examples
     --------
@@ -38,19 +38,19 @@ class InputError(ValueError):
 
 
 def given(arguments: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the arguments in `names` that were given: neither None nor an empty tuple."""
+    """Return the arguments in `names` that were given: not None and not an empty tuple."""
     found = {name: arguments.get(name) for name in names}
     return {n: v for n, v in found.items() if not (v is None or (isinstance(v, tuple) and not v))}
 
 
 def refuse_given(arguments: Mapping[str, Any], names: Iterable[str], expected: str) -> None:
-    """Refuse the first argument in `names` that was given, as it would have no effect."""
+    """Refuse the first argument in `names` that was given, because it would have no effect."""
     for name, value in given(arguments, names).items():
         raise InputError(name, value, expected)
 
 
 def refuse_unknown(arguments: Mapping[str, Any], known: Collection[str]) -> None:
-    """Refuse the first argument that is not among `known`; the error names those like it."""
+    """Refuse the first argument that is not in `known`; the error names similar ones."""
     for name, value in arguments.items():
         if name not in known:
             raise InputError(name, value, f"an argument such as {nearest(name, known)}")
@@ -63,7 +63,7 @@ def import_extra(
     value: object = None,
     expected: str = "it to be installed:",
 ) -> Any:
-    """Return a module of a package that one of our extras installs, or say which one does."""
+    """Return a module of an optional package; an error names the extra that installs it."""
     whole = package.partition(".")[0]
     try:
         return import_module(whole) and import_module(package)
@@ -73,22 +73,22 @@ def import_extra(
 
 
 def install(extra: str) -> str:
-    """Return the command that installs one of our extras, from where the package came from."""
+    """Return the command that installs one of our extras."""
     return f"pip install '.[{extra}]' in the folder of specmodel's source"
 
 
 def in_one_line(text: str) -> str:
-    """Return a text in one line, with control characters as escapes."""
+    """Return a text in one line, with escapes for control characters."""
     line = " ".join(text.split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def _abbreviate(value: Any) -> str:
     """Return the representation of a value in one line, cut in the middle."""
-    value = value.tolist() if hasattr(value, "tolist") else value  # as anyone would type it
+    value = value.tolist() if hasattr(value, "tolist") else value  # the form that people type
     try:
         return cut(in_one_line(repr(value)))
-    except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
+    except (RecursionError, ValueError):  # nested too deeply, or a number with too many digits
         return f"a {type(value).__name__} too large to show"
 
 
@@ -98,14 +98,15 @@ def cut(text: str, most: int = 80) -> str:
 
 
 _FEW, _MOST = 25, 6
-"""Names that are all told [-]."""
+"""Number of names that are all listed [-]."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return as text the known names most like `name`, joined by commas.
 
-    Names that contain `name`, at most six "and N more"; else up to four of similar spelling; else
-    all known names if at most 25, or the five nearest "and N more".
+    The result lists names that contain `name`, at most six "and N more". Without any, it lists up
+    to four names of similar spelling. Without these, it lists all known names if there are at most
+    25, or the five nearest "and N more".
 
     Examples
     --------
@@ -118,7 +119,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     containing = [candidate for candidate in names if typed and typed in candidate]
     close = containing or get_close_matches(typed, names, n=4, cutoff=0.5)
     if not close and len(names) > _FEW:
-        told = get_close_matches(typed, names, n=5, cutoff=0.0) if typed else names[:5]
-        return f"{', '.join(told)} and {len(names) - 5} more"
+        few = get_close_matches(typed, names, n=5, cutoff=0.0) if typed else names[:5]
+        return f"{', '.join(few)} and {len(names) - 5} more"
     more = f" and {len(close) - _MOST} more" if len(close) > _MOST else ""
     return ", ".join(close[:_MOST] or names) + more

@@ -1,4 +1,4 @@
-"""Files that are read only if they are ordinary ones, and written as a whole or not at all."""
+"""Read only ordinary files, and write files completely or not at all."""
 
 import errno
 import os
@@ -8,19 +8,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import tomli  # tomllib, compiled: a first answer reads 140 kB
+import tomli  # a compiled tomllib, because a first answer reads 140 kB
 
 from specmodel.core.base.errors import InputError
 
 _WRITABLE = "a file that can be written"
 _PIECE = 2**18
-"""Bytes that are written at a time, for which the kernel takes half as long as for all at once."""
+"""Bytes written at a time; one large write would take the kernel twice as long [B]."""
 _MOST_JSON, _EACH = 700_000_000, 40
-"""Most memory that JSON may take as text and as values, and about what a value takes [B]."""
+"""Maximum memory of JSON as text and values, and approximate memory of a value [B]."""
 
 
 def file_mode(path: Path) -> int:
-    """Return the mode of a file, its links followed; 0 where there is none [-]."""
+    """Return the mode of a file after following links; 0 if there is no file [-]."""
     try:
         return path.stat().st_mode
     except (OSError, ValueError):
@@ -28,29 +28,29 @@ def file_mode(path: Path) -> int:
 
 
 def toml_tables(file: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file that ships."""
+    """Return the tables of a shipped TOML file."""
     return tomli.loads(file.read_text(encoding="utf-8"))
 
 
 def parsed_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text; a ValueError also if it is nested too deep."""
-    import json  # which records that ship do not need
+    """Return the value of a JSON text; raise a ValueError also if it is nested too deeply."""
+    import json  # shipped records do not need it
 
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError("nested too deep") from None
+        raise ValueError("nested too deeply") from None
 
 
 def json_text(path: Path, argument: str, less: str) -> str:
-    """Return a JSON file as text; refuse one that takes too much memory: `less` takes less."""
+    """Return a JSON file as text; refuse one that needs too much memory, and suggest `less`."""
     check_readable(path, argument, "JSON")
     size = path.stat().st_size
     with refusing(path, argument, "a JSON file in UTF-8"):
         text = path.read_text(encoding="utf-8-sig") if 3 * size < _MOST_JSON else ""
-    taken = max(3 * size, 2 * text.__sizeof__() + _EACH * sum(map(text.count, ",:[{")))
-    if taken > _MOST_JSON:
-        most = f"at most {_MOST_JSON / 1e6:g} MB of JSON and its values, not {taken / 1e6:.0f} MB"
+    needed = max(3 * size, 2 * text.__sizeof__() + _EACH * sum(map(text.count, ",:[{")))
+    if needed > _MOST_JSON:
+        most = f"at most {_MOST_JSON / 1e6:g} MB of JSON and its values, not {needed / 1e6:.0f} MB"
         raise InputError(argument, str(path), f"{most}: {less}")
     return text
 
@@ -63,14 +63,14 @@ def refusing(path: str | Path, argument: str, expected: str) -> Iterator[None]:
     except InputError:
         raise
     except (OSError, ValueError) as error:
-        # the system's own message: that of Arrow also names calls inside Arrow
+        # the system's message, because Arrow's also names calls inside Arrow
         number = getattr(error, "errno", None)
         reason = os.strerror(number) if number else str(error)
         raise InputError(argument, str(path), f"{expected} ({reason})") from None
 
 
 def check_readable(path: Path, argument: str, kind: str) -> None:
-    """Refuse a path that is no ordinary file, such as a pipe; `kind` names the format in errors."""
+    """Refuse a path that is not an ordinary file; `kind` is the format's name in errors."""
     with refusing(path, argument, f"a readable {kind} file"):
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
@@ -78,7 +78,7 @@ def check_readable(path: Path, argument: str, kind: str) -> None:
 
 
 def check_writable(path: str | Path, argument: str = "output") -> None:
-    """Refuse a path that `write_bytes` could not write to, before anything is computed."""
+    """Refuse a path that `write_bytes` could not write; call it before computing anything."""
     with refusing(path, argument, _WRITABLE):
         folder = followed(Path(path)).parent
         is_folder = stat.S_ISDIR(folder.stat().st_mode)
@@ -89,7 +89,7 @@ def check_writable(path: str | Path, argument: str = "output") -> None:
 
 
 def write_text(path: str | Path, text: str, argument: str = "output") -> None:
-    """Write a text file in UTF-8 as `write_bytes` does."""
+    """Write a text file in UTF-8, like `write_bytes`."""
     try:
         content = text.encode()
     except UnicodeEncodeError as error:
@@ -99,17 +99,17 @@ def write_text(path: str | Path, text: str, argument: str = "output") -> None:
 
 
 def write_bytes(path: str | Path, content: bytes, argument: str = "output") -> None:
-    """Write a file as a whole, or change nothing and raise.
+    """Write a file completely, or change nothing and raise an InputError.
 
-    A file that is there is replaced and keeps its mode; a link is followed.
+    An existing file is replaced and keeps its mode. Links are followed.
     """
     with refusing(path, argument, _WRITABLE):
         target = followed(Path(path))
         mode = file_mode(target)
         if mode and not stat.S_ISREG(mode):
-            target.write_bytes(content)  # a device; a folder raises
+            target.write_bytes(content)  # a device; a folder raises an error
             return
-        import secrets  # with cryptography, which what writes no file does not need
+        import secrets  # imports cryptography, which only writing needs
 
         temporary = target.with_name(f".specmodel-{secrets.token_hex(8)}")
         try:
@@ -125,7 +125,7 @@ def write_bytes(path: str | Path, content: bytes, argument: str = "output") -> N
 
 
 def followed(path: Path) -> Path:
-    """Return where links lead, which need not exist; an error if they go in a circle."""
+    """Return the target of links, which may not exist; raise an error for circular links."""
     with suppress(FileNotFoundError):
         path.stat()
     return path.resolve()

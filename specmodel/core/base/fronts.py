@@ -1,6 +1,6 @@
-"""Fronts of rooms: the names that a package exports, each imported when it is first used.
+"""Define fronts of packages: exported names, each imported at its first use.
 
-What shows answers is imported in the same way, by those who have it: nothing here names it.
+The package that shows answers registers its functions in `SHOWN`. Nothing here imports it.
 """
 
 import sys
@@ -10,20 +10,20 @@ from importlib import import_module
 from typing import Any
 
 SHOWN: dict[str, Callable[..., Any]] = {}
-"""Who shows what, if anyone does: the `view` of a prediction in all forms, the `answer` of another
-question, the `words` of a note, the `html` of what prints."""
+"""Functions that show answers, if they are registered: the `view` of a prediction, the `answer` to
+another question, the `words` of a note, and the `html` of printed text."""
 
 
 def late(module: str, name: str) -> Callable[..., Any]:
-    """Return a function of a module that is imported when the function is first called."""
+    """Return a function whose module is imported at the first call."""
     return lambda *values, **settings: getattr(import_module(module), name)(*values, **settings)
 
 
 def front(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__``, which also knows ``__all__``, and ``__dir__`` of a package.
+    """Return ``__getattr__``, which also provides ``__all__``, and ``__dir__`` of a package.
 
-    What it exports is listed once, as checkers of types read it: by the imports of its block
-    ``if TYPE_CHECKING``, which are read when a name is first asked for.
+    The exported names are the imports in the package's block ``if TYPE_CHECKING``, which type
+    checkers also read. The block is parsed when a name is first needed.
     """
     module = sys.modules[package]
 
@@ -35,11 +35,8 @@ def front(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module_of, own = home
         is_module = module_of == package
-        value = (
-            import_module(f"{package}.{own}")
-            if is_module
-            else getattr(import_module(module_of), own)
-        )
+        found = import_module(f"{package}.{own}" if is_module else module_of)
+        value = found if is_module else getattr(found, own)
         setattr(module, name, value)
         return value
 
@@ -48,10 +45,10 @@ def front(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
 
 @cache
 def _homes(package: str) -> dict[str, tuple[str, str]]:
-    """Return the module that has each name that a package exports, and its name there."""
+    """Return, for each exported name of a package, its module and its name there."""
     import ast
 
-    # a package that Python found in a folder or wheel has a specification, whose loader reads it
+    # a package in a folder or wheel has a specification, whose loader reads the source
     source = sys.modules[package].__spec__.loader.get_source(package)  # type: ignore[union-attr]
     return {
         alias.asname or alias.name: (statement.module, alias.name)

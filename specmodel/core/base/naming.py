@@ -1,8 +1,8 @@
-"""Names as people type them: shipped ones, their beginnings, ids of a hub.
+"""Find names as people type them: shipped names, their beginnings, ids of a hub.
 
-A name is looked up in this order: a shipped name or its unique beginning, a short name of a GPU
-(`machines.hardware`), a path, the id of a model in the local cache of the hub, or of a checkpoint
-of a shipped model (`models.checkpoints`). Nothing is fetched.
+The order of a look-up is: a shipped name or its unique beginning, a short name of a GPU
+(`machines.hardware`), a path, the id of a model in the hub's local cache, the id of a checkpoint of
+a shipped model (`models.checkpoints`). Nothing is downloaded.
 """
 
 import os
@@ -13,10 +13,10 @@ from pathlib import Path
 from specmodel.core.base.errors import InputError, nearest
 
 _MAKERS = re.compile("^(?:(?:nvidia|geforce|tesla|dgx|hgx|amd|instinct|radeon|intel)[-_ ]*)+")
-"""What stands before the name of a GPU: who makes it, and in which box."""
+"""Prefixes of names of GPUs: makers, product lines and systems."""
 
 SWITCHES = ("enforce_eager", "eager_drafter", "sync_scheduling")
-"""Settings of an engine that are true where they are named."""
+"""Settings of an engine that are true if they are named."""
 
 SETTABLE = (
     *SWITCHES,
@@ -25,10 +25,10 @@ SETTABLE = (
     *("popularity_exponent", "state_rollback", "draft_tensor_parallel", "lookup_time"),
     *("decode_context_parallel", "host_expert_layers", "split_mode"),
 )
-"""Arguments that say how a model runs which may stand among changes of records' fields."""
+"""Arguments about how a model runs that may appear among changes of records' fields."""
 
 LLAMA_CPP = "llama.cpp"
-"""Name of that engine and of its kernels."""
+"""Name of the engine llama.cpp and of its kernels."""
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _FILES = (".toml", ".json", ".gguf")
@@ -39,11 +39,11 @@ _COUNTED = (
     ),
     re.compile(r"(?P<count>[1-9][0-9]?)(?P<name>(?:[abhlv][1-9]|gb|mi|rtx).*)", re.IGNORECASE),
 )
-"""How GPUs are counted: 8xh200, h200x8 or h200:8, 8h200; not "max 395", "gx10" or "rx 580"."""
+"""Forms of a count of GPUs: 8xh200, h200x8, h200:8, 8h200; not "max 395", "gx10" or "rx 580"."""
 
 
 def spellings(name: str) -> tuple[str, str, str]:
-    """Return a name as typed, and in lower case with hyphens or underscores only."""
+    """Return a name as typed, and in lower case with only hyphens or only underscores."""
     return name, name.lower().replace("_", "-"), name.lower().replace("-", "_")
 
 
@@ -53,7 +53,7 @@ def letters_of(name: str) -> str:
 
 
 def known_name(typed: str, names: Iterable[str], argument: str) -> str | None:
-    """Return the known name that is meant, or None; an InputError lists several that fit.
+    """Return the known name that fits, or None; an InputError lists several fitting names.
 
     >>> known_name("NVIDIA GeForce RTX 5090", ["rtx_5090"], "hardware")
     'rtx_5090'
@@ -77,22 +77,22 @@ def known_name(typed: str, names: Iterable[str], argument: str) -> str | None:
 def is_local(text: str) -> bool:
     """Return whether a text names an existing file or folder, or a model in the local cache.
 
-    A repository of GGUF has several files, and which one is meant its id does not tell.
+    The id of a repository of GGUF does not count, because it does not select one of its files.
     """
     is_model = is_id(text) and not text.lower().endswith("-gguf")
     return os.path.lexists(text) or (is_model and cached_snapshot(text) is not None)
 
 
 def is_id(text: str) -> bool:
-    """Return whether a text may be the id of a model on a hub: owner/model."""
+    """Return whether a text has the form of an id on a hub: owner/model."""
     return _ID.fullmatch(text) is not None and not text.endswith(_FILES)
 
 
 def found_path(text: str, names: Iterable[str], argument: str) -> Path:
-    """Return the path that a text with a slash or a suffix means: a file or folder, or a snapshot.
+    """Return the path for a text with a slash or a suffix: a file, a folder or a snapshot.
 
-    What is not there comes back as it is where it can be nothing but a path, so that reading it
-    tells why; what may be an id of a model that is not in the local cache is refused.
+    A missing path is returned if it cannot be an id, so that reading it gives the reason. An id of
+    a model that is not in the local cache is refused.
     """
     if os.path.lexists(text) or not is_id(text):
         return Path(text)
@@ -105,19 +105,19 @@ def found_path(text: str, names: Iterable[str], argument: str) -> Path:
 
 
 def hub_cache() -> Path:
-    """Return the folder in which hub clients keep models on this machine."""
+    """Return the folder in which clients of the hub store models on this machine."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or f"{cache}/huggingface"
     return Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
 
 
 def own_folder() -> Path:
-    """Return the folder in which profiles of this user's machines are kept."""
+    """Return the folder with the profiles of this user's machines."""
     return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "specmodel"
 
 
 def cached_snapshot(model: str) -> Path | None:
-    """Return the folder of a model's main version in the local cache, None if it is not there."""
+    """Return the folder of a model's main version in the local cache, None if it is missing."""
     folder = hub_cache() / f"models--{model.replace('/', '--')}"
     try:
         commit = (folder / "refs" / "main").read_text(encoding="ascii").strip()
@@ -128,7 +128,7 @@ def cached_snapshot(model: str) -> Path | None:
 
 
 def model_name(config: Path) -> str:
-    """Return the name of the model that a ``config.json`` is of: its folder's, or the cached one's.
+    """Return the model's name for a ``config.json``: that of its folder or of the cached model.
 
     >>> model_name(Path("hub/models--Qwen--Qwen3-30B-A3B/snapshots/0a1b/config.json"))
     'Qwen3-30B-A3B'
@@ -141,7 +141,7 @@ def model_name(config: Path) -> str:
 
 
 def counted(hardware: str) -> tuple[int | None, str]:
-    """Return the count of ``8xh200`` or ``h200x8``, None without one, and the name of the GPU.
+    """Return the count in ``8xh200`` or ``h200x8``, None without a count, and the GPU's name.
 
     >>> counted("8xh200"), counted("h200x8"), counted("h200:8"), counted("8h200"), counted("h200")
     ((8, 'h200'), (8, 'h200'), (8, 'h200'), (8, 'h200'), (None, 'h200'))

@@ -1,4 +1,4 @@
-"""Represent notes on an answer as data; the output writes the sentence of each kind."""
+"""Represent notes on an answer as data; the package that shows answers has their sentences."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,10 +9,10 @@ from specmodel.core.base.fronts import SHOWN
 
 
 class Note(Struct, frozen=True):
-    """One thing that a reader must know: its kind, and by name the values that its words need.
+    """A fact that a reader must know: its kind, and the values in its sentence by name.
 
-    As a text it is a sentence without a full stop, or the words of a value that was assumed; kind
-    and values where nobody shows it.
+    As a text, it is a sentence without a full stop, or the words for an assumed value. Without the
+    package that shows answers, it is the kind and the values.
     """
 
     kind: str

@@ -1,9 +1,10 @@
-"""Lists and ranges as people type them: ``1,2,4``, ``1:64:2``, ``1:128:x2``, ``0.5:0.9:0.1``."""
+"""Read lists and ranges: ``1,2,4``, ``1:64:2``, ``1:128:x2``, ``0.5:0.9:0.1``."""
 
 import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import TypeVar
 
 from specmodel.core.base.errors import InputError
@@ -12,9 +13,9 @@ Value = TypeVar("Value")
 Number = TypeVar("Number", int, float)
 
 MAX_VALUES = 100_000
-"""Most values that one list may have [-]."""
+"""Maximum values of a list [-]."""
 MAX_POINTS = 120_000
-"""Most operating points, one for each draft length tried, that one call prints, in 1 GB [-]."""
+"""Maximum operating points that one call prints, one per draft length; they need 1 GB [-]."""
 
 _TOO_MANY = f"at most {MAX_VALUES} values"
 _EXPECTED = "whole numbers as a list or range: 1,2,4 or 1:64:2 or 1:128:x2"
@@ -22,7 +23,7 @@ _EXPECTED_NUMBERS = "numbers as a list or range: 0.5,0.7 or 0.5:0.9:0.1 or 1e9:1
 
 
 def parse_values(argument: str, text: str) -> list[int]:
-    """Return the whole numbers of a list whose entries may be ranges, ends included.
+    """Return the whole numbers of a list whose entries may be ranges, including both ends.
 
     An entry is a number, ``first:last``, ``first:last:step`` or ``first:last:xfactor``.
 
@@ -35,14 +36,14 @@ def parse_values(argument: str, text: str) -> list[int]:
 
 
 def check_points(argument: str, counts: dict[str, int], of: str = " in all") -> None:
-    """Refuse more points than one call prints, by the number of values along each axis."""
+    """Refuse more points than one call prints; `counts` has the values along each axis."""
     points = math.prod(counts.values())
     if points > MAX_POINTS:
         raise InputError(argument, counts, f"at most {MAX_POINTS} points{of}, not {points}")
 
 
 def parse_numbers(argument: str, text: str) -> list[float]:
-    """Return the numbers of a list whose entries may be ranges, ends included.
+    """Return the numbers of a list whose entries may be ranges, including both ends.
 
     An entry is a number, ``first:last:step`` or ``first:last:xfactor``; steps count from the first.
 
@@ -60,15 +61,15 @@ def _parse(argument: str, text: str, number: type[Number], expected: str) -> lis
         try:
             values += _values(entry.strip(), number)
         except (ValueError, OverflowError) as fault:
-            told = _without_suffix(entry.strip()) + getattr(fault, "expected", expected)
-            raise InputError(argument, text, told) from None
+            remedy = _without_suffix(entry.strip()) + getattr(fault, "expected", expected)
+            raise InputError(argument, text, remedy) from None
         if len(values) > MAX_VALUES:
             raise InputError(argument, text, _TOO_MANY)
     return values
 
 
 def _without_suffix(entry: str) -> str:
-    """Return a hint that spells out a number such as 4k in full; "" if it is no such number."""
+    """Return a hint that writes a number such as 4k in full, "" for other entries."""
     match = re.fullmatch(r"(\d{1,6})[kK]i?", entry)
     if match is None:
         return ""
@@ -77,7 +78,7 @@ def _without_suffix(entry: str) -> str:
 
 
 def _values(entry: str, number: type[Number]) -> Iterable[Number]:
-    """Return the values of a number or range; only whole numbers need no step."""
+    """Return the values of a number or range. A range of whole numbers needs no step."""
     first, *rest = entry.split(":")
     if not rest:
         return [_finite(first, number)]
@@ -92,7 +93,7 @@ def _values(entry: str, number: type[Number]) -> Iterable[Number]:
     span = math.log(high / low) / math.log(stride) if is_geometric else (high - low) / stride
     if span >= MAX_VALUES:
         raise InputError("", span, _TOO_MANY)
-    # the last place counts even if rounding just misses it
+    # include the last value even if rounding just misses it
     places = range(math.floor(span * (1 + 1e-12) + 1e-9) + 1)
     values = (low * stride**i if is_geometric else low + i * stride for i in places)
     if number is int:
@@ -108,7 +109,7 @@ def _finite(text: str, number: type[Number]) -> Number:
 
 
 def whole_of(text: str) -> int | None:
-    """Return the number that a text of at most 18 digits from 0 to 9 is, None for any other.
+    """Return the number in a text of at most 18 digits from 0 to 9, None for other texts.
 
     Examples
     --------
@@ -119,7 +120,7 @@ def whole_of(text: str) -> int | None:
 
 
 def parse_named_range(argument: str, text: str) -> tuple[str, float, float]:
-    """Return name and ends of a range ``name=low:high``; the caller checks the ends.
+    """Return the name and ends of a range ``name=low:high``; the caller checks the ends.
 
     Examples
     --------
@@ -137,23 +138,22 @@ def parse_named_range(argument: str, text: str) -> tuple[str, float, float]:
 
 
 def runs(values: Iterable[Value]) -> list[tuple[int, int, Value]]:
-    """Return first and last place, from 0, and value of each run of equal neighbours.
+    """Return the first and last index, and the value, of each run of equal neighbours.
 
     Examples
     --------
     >>> runs("aab")
     [(0, 1, 'a'), (2, 2, 'b')]
     """
-    found, start = [], 0
-    for value, group in itertools.groupby(values):
-        size = sum(1 for _ in group)
-        found.append((start, start + size - 1, value))
-        start += size
+    found = []
+    for value, group in itertools.groupby(enumerate(values), key=itemgetter(1)):
+        places = [place for place, _ in group]
+        found.append((places[0], places[-1], value))
     return found
 
 
 def spans(values: Sequence[int], holds: Iterable[bool]) -> list[tuple[int, int]]:
-    """Return the first and last of each run of neighbours where something holds.
+    """Return the first and last value of each run of neighbours for which `holds` is true.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def spans(values: Sequence[int], holds: Iterable[bool]) -> list[tuple[int, int]]
 
 
 def among(values: Iterable[int], those: Iterable[int]) -> str:
-    """Return those of `values` that are in `those` as text, runs of neighbours as ranges.
+    """Return as text the values that are also in `those`; runs of neighbours become ranges.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def among(values: Iterable[int], those: Iterable[int]) -> str:
 
 
 def ranges_text(pairs: Iterable[tuple[int, int]]) -> str:
-    """Return pairs of first and last number as people write ranges.
+    """Return pairs of first and last number as text, in the usual form of ranges.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Read frozen records from TOML and JSON files; errors name the file, key and value.
 
-Records are msgspec's structs, which Python code builds as they are. Users' files are checked at the
-door, `build`, by the types and bounds of the fields.
+Records are structs of msgspec. Python code can construct them without checks. `build` checks users'
+files against the types and bounds of the fields.
 """
 
 import io
@@ -26,7 +26,7 @@ from specmodel.core.base.units import FloatArray
 MAX_FILE_BYTES = 4_000_000
 """Largest profile or configuration file that is read [B]."""
 MOST_CHARACTERS = 100
-"""Longest name of a record, which stands in a line of answers [-]."""
+"""Maximum length of a record's name, because answers print it in one line [-]."""
 
 
 _WORDS = {
@@ -37,19 +37,24 @@ _WORDS = {
     "array": "a list",
     "object": "a table",
 }
-"""Types by the names that msgspec gives them, as errors call them."""
+"""Words in errors for types, by their names in msgspec."""
 
 
 class Record(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
     """Base of all records: frozen; files need strict types, known keys and finite numbers."""
 
     hidden: ClassVar[tuple[str, ...]] = ()
-    """Fields that are no part of what a copy of the record holds or shows."""
+    """Fields that copies, files and output of the record leave out."""
+
+    def need(self, is_valid: object, name: str, expected: str) -> None:
+        """Raise an error about a field unless its value is valid."""
+        if not is_valid:
+            raise InputError(name, getattr(self, name), expected)
 
     def with_changes(self, argument: str, changes: Mapping[str, object]) -> Self:
-        """Return a validated copy with fields replaced, by names with dots for nested tables.
+        """Return a validated copy with replaced fields; names of nested fields have dots.
 
-        Errors have `argument` before the name of an unknown or invalid field.
+        Errors put `argument` before the name of an unknown or invalid field.
         """
         if not changes:
             return self
@@ -77,15 +82,15 @@ def field_names(cls: type[Struct]) -> tuple[str, ...]:
 def as_table(
     record: Struct, keeps: Callable[[FieldInfo, object], bool] | None = None
 ) -> dict[str, Any]:
-    """Return a record as a table for a file: nested dicts of the fields to keep.
+    """Return a record as a table for a file: nested dicts of its fields.
 
     Parameters
     ----------
     record
         The record.
     keeps
-        Function that says whether to keep a field with its value, in nested records too; by
-        default, all are kept.
+        Function of a field and its value that returns whether to keep it, also in nested records;
+        by default, all fields are kept.
     """
 
     def plain(value: Any) -> Any:
@@ -105,7 +110,7 @@ def as_table(
 
 
 def unchecked(record: StructType, changes: Mapping[str, object]) -> StructType:
-    """Return a copy with fields replaced by what no file may have, such as arrays of draws."""
+    """Return a copy with replaced fields without checks, for values such as arrays of draws."""
     copied = copy(record)
     for name, value in changes.items():
         force_setattr(copied, name, value)
@@ -137,7 +142,7 @@ def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
 
 
 def is_path(name: str | Path, argument: str = "name") -> bool:
-    """Return whether what the user typed means a file, by a slash or a suffix, and not a name."""
+    """Return whether a name is a path, because of a slash or a suffix."""
     if isinstance(name, Path):
         return True
     if not isinstance(name, str):
@@ -147,12 +152,12 @@ def is_path(name: str | Path, argument: str = "name") -> bool:
 
 @cache
 def list_names(folder: Path) -> tuple[str, ...]:
-    """Return the names of the records that ship in a folder, sorted."""
+    """Return the sorted names of the records in a folder."""
     return tuple(sorted(path.stem for path in folder.iterdir() if path.suffix == ".toml"))
 
 
 def find_file(name: str | Path, folder: Path, argument: str) -> Path:
-    """Return the file of a record that ships in a folder, or a path as given, file or not."""
+    """Return the file of a shipped record, or a path as given, even if no file exists."""
     names = list_names(folder)
     if is_path(name, argument):
         return found_path(str(name), names, argument)
@@ -165,7 +170,7 @@ def find_file(name: str | Path, folder: Path, argument: str) -> Path:
 
 
 def load(cls: type[RecordType], name: str | Path, folder: Path, argument: str) -> RecordType:
-    """Return the record of a name that ships in a folder, or of the TOML file at a path."""
+    """Return a record by the name of a shipped file, or by the path of a TOML file."""
     path = find_file(name, folder, argument)
     if is_path(name):
         return build(cls, read_mapping(path, argument), f"{argument} {name}")
@@ -181,16 +186,15 @@ def _shipped(cls: type[Record], path: Path, argument: str) -> Any:
 def toml_text(record: Struct, table: str = "") -> str:
     """Return a record as TOML, without fields that are None and empty tables.
 
-    With `table`, the dotted name of the table that it becomes, fields at their default are left out
-    too.
+    With `table`, the dotted name of the resulting table, fields at their default are also left out.
     """
 
-    def is_told(field: FieldInfo, value: object) -> bool:
+    def is_written(field: FieldInfo, value: object) -> bool:
         made = field.default if field.default_factory is NODEFAULT else field.default_factory()
         return value is not None and (not table or bool(value != made))
 
     head = ["", f"[{table}]"] if table else []
-    return "\n".join(head + _toml_lines(as_table(record, is_told), f"{table}." if table else ""))
+    return "\n".join(head + _toml_lines(as_table(record, is_written), f"{table}." if table else ""))
 
 
 def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
@@ -223,13 +227,13 @@ def _toml_value(value: object) -> str:
 
 
 def _json(value: object) -> str:
-    import json  # which records that ship do not need
+    import json  # shipped records do not need it
 
     return json.dumps(value, ensure_ascii=False)
 
 
 def read_mapping(path: Path, argument: str) -> dict[str, Any]:
-    """Return the top-level table of a TOML file, or of a JSON file by its suffix."""
+    """Return the top-level table of a TOML or JSON file; the suffix decides which."""
     kind = "JSON" if path.suffix == ".json" else "TOML"
     text = read_text(path, argument, kind)
     try:
@@ -242,7 +246,7 @@ def read_mapping(path: Path, argument: str) -> dict[str, Any]:
 
 
 def read_numbers(path: Path, argument: str) -> FloatArray:
-    """Return the numbers of a text, between white space, commas or JSON brackets [-]."""
+    """Return the numbers of a text; white space, commas or JSON brackets separate them [-]."""
     words = read_text(path, argument, "text").translate(str.maketrans("[],", "   ")).split()
     if not words:
         raise InputError(argument, str(path), "at least one number")
@@ -253,7 +257,7 @@ def read_numbers(path: Path, argument: str) -> FloatArray:
 
 
 def read_text(path: Path, argument: str, kind: str) -> str:
-    """Return a small text in UTF-8; `kind` says in errors what it should have been."""
+    """Return a small text in UTF-8; `kind` is the expected format in errors."""
     check_readable(path, argument, kind)
     with refusing(path, argument, f"a readable {kind} file"), path.open("rb") as file:
         content = file.read(MAX_FILE_BYTES + 1)
@@ -267,7 +271,7 @@ def read_text(path: Path, argument: str, kind: str) -> str:
 
 
 def _fault(cls: type[Record], value: Any, error: ValidationError, argument: str) -> InputError:
-    """Return the fault that msgspec found, with the name and value of what is at fault."""
+    """Return the error for msgspec's error, with the name and value of the invalid field."""
     message, _, place = str(error).removesuffix("`").partition(" - at `")
     kind, name = _chosen(cls, value), argument
     for step in re.findall(r"\w+|\.\.\.", place.partition("$")[2]):
@@ -281,7 +285,7 @@ def _fault(cls: type[Record], value: Any, error: ValidationError, argument: str)
         return InputError(_joined(name, key), value[key], f"one of {', '.join(get_args(kind))}")
     if isinstance(cause := error.__cause__, InputError):
         return InputError(_joined(name, cause.argument), cause.value, cause.expected)
-    if message.startswith("Invalid value"):  # of the field that tells kinds of records apart
+    if message.startswith("Invalid value"):  # of the field with the kind of a record
         return InputError(name, value, " or ".join(_kinds(of)))
     if get_origin(kind) is Literal:
         return InputError(name, value, " or ".join(map(str, get_args(kind))))
@@ -295,7 +299,7 @@ def _fault(cls: type[Record], value: Any, error: ValidationError, argument: str)
 
 
 def _wrong_keys(kind: Any, table: Mapping[str, Any], message: str, name: str) -> InputError:
-    """Return the fault of a table with a key that is unknown, or without some that it needs."""
+    """Return the error for a table with an unknown key, or without required keys."""
     if get_origin(kind) is not None:  # a union of records
         return InputError(_joined(name, "kind"), None, " or ".join(_kinds(kind)))
     lacking = [field.name for field in fields(kind) if field.required and field.name not in table]
@@ -314,20 +318,20 @@ def _joined(*names: object) -> str:
 
 
 def _part(kind: Any, value: Any, step: str) -> tuple[Any, Any]:
-    """Return the key or index, and the type, of a step of the way to a fault."""
+    """Return the key or index, and the type, of one step on the path to an invalid field."""
     if isinstance(kind, type) and issubclass(kind, Record):
         return step, next(field.type for field in fields(kind) if field.name == step)
     inner = get_args(kind)
-    if step == "...":  # which stands for any key
+    if step == "...":  # any key
         return next(key for key in value if not _fits(value[key], inner[1])), inner[1]
-    if not step.isdecimal():  # which tells kinds of records apart
+    if not step.isdecimal():  # the field with the kind of a record
         return step, str
     index = int(step)
     return index, inner[0 if get_origin(kind) is list or ... in inner else index]
 
 
 def _chosen(kind: Any, value: object) -> Any:
-    """Return the type that a value is meant to be of; of a union, the record of its kind."""
+    """Return the expected type of a value; for a union, the record of the value's kind."""
     if get_origin(kind) is Annotated:
         return _chosen(get_args(kind)[0], value)
     if get_origin(kind) in (Union, UnionType):
@@ -340,7 +344,7 @@ def _chosen(kind: Any, value: object) -> Any:
 
 
 def _kinds(union: Any) -> list[str]:
-    """Return the names by which records of a union are told apart."""
+    """Return the names of the kinds of records in a union."""
     return sorted(one.__struct_config__.tag for one in get_args(union) if one is not NoneType)
 
 

@@ -1,4 +1,4 @@
-"""Tables of measurements from files, and their columns as checked numbers."""
+"""Read tables of measurements from files, and check the numbers of their columns."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ARGUMENT = "measurements"
-"""Name that errors carry unless told otherwise; a column follows after a dot."""
+"""Default name of a table in errors; the name of a column follows after a dot."""
 
 MOST_BYTES = 4_000_000_000
-"""Most memory that a Parquet table may take, at 8 bytes a value [B]."""
+"""Maximum memory of a Parquet table, at 8 bytes per value [B]."""
 MAX_COLUMNS = 1000
-"""Most columns that a table may have [-]."""
+"""Maximum columns of a table [-]."""
 
 
 _WELL_FORMED = "a well-formed CSV or Parquet table"
 _LONGEST_HEADER = 1_000_000
-"""Longest line of names that is read [B]."""
+"""Maximum length of the line with column names [B]."""
 
 
 def read_table(
@@ -40,10 +40,10 @@ def read_table(
     comments: bool = True,
     most: int | None = None,
 ) -> pd.DataFrame:
-    """Return the unchecked rows of a CSV or Parquet file, which its suffix tells apart.
+    """Return the unchecked rows of a CSV or Parquet file; the suffix decides which.
 
-    `text_columns` are text even if they look like numbers, such as a version 1.10; with `comments`,
-    what follows a # in a CSV is one; `most` is how many rows are read, None for all.
+    `text_columns` are text even if they look like numbers, such as a version 1.10. With `comments`,
+    text after # in a CSV is ignored. `most` is the maximum number of rows to read, None for all.
     """
     path = Path(path)
     if path.suffix not in (".csv", ".parquet"):
@@ -65,7 +65,7 @@ def parse_csv(
     comments: bool = True,
     most: int | None = None,
 ) -> pd.DataFrame:
-    """Return the table in a stream of CSV, cut to `most` rows; errors say that `name` was given."""
+    """Return the first `most` rows of a stream of CSV; errors show `name` as the value."""
     import pandas as pd
 
     with refusing(name, argument, _WELL_FORMED):
@@ -84,12 +84,12 @@ def parse_csv(
 
 
 def _read_parquet(file: IO[bytes], path: Path, argument: str) -> pd.DataFrame:
-    """Return a table if its metadata says that it takes no more memory than `MOST_BYTES`."""
+    """Return a table if it needs at most `MOST_BYTES`, according to its metadata."""
     import pandas as pd
 
-    told = "CSV, or pyarrow to be installed:"
-    parquet = import_extra("pyarrow.parquet", "datasets", argument, str(path), told)
-    found = parquet.read_metadata(file)  # Arrow takes no path that is not UTF-8
+    expected = "CSV, or pyarrow to be installed:"
+    parquet = import_extra("pyarrow.parquet", "datasets", argument, str(path), expected)
+    found = parquet.read_metadata(file)  # Arrow accepts only paths in UTF-8
     size = 8 * found.num_rows * found.num_columns
     if size > MOST_BYTES:
         shape = f"{found.num_rows:,} rows of {found.num_columns} columns"
@@ -99,7 +99,7 @@ def _read_parquet(file: IO[bytes], path: Path, argument: str) -> pd.DataFrame:
 
 
 def _check_header(stream: IO[bytes], name: str, argument: str) -> None:
-    """Refuse names that are doubled or too many, which pandas would number for hours."""
+    """Refuse duplicate or too many names, which pandas would take hours to number."""
     while line := stream.readline(_LONGEST_HEADER):
         if len(line) == _LONGEST_HEADER:
             raise ValueError(f"a line of more than {_LONGEST_HEADER:,} bytes before any row")
@@ -120,7 +120,7 @@ def _check_header(stream: IO[bytes], name: str, argument: str) -> None:
 def need_columns(
     table: pd.DataFrame, names: Sequence[str], of: str = "", argument: str = ARGUMENT
 ) -> None:
-    """Refuse a table that lacks columns or has one twice; errors show `of` or all columns."""
+    """Refuse a table with missing or duplicate columns; errors show `of` or all columns."""
     doubled = table.columns[table.columns.duplicated()]
     if len(doubled):
         raise InputError(argument, str(doubled[0]), "each column once")
@@ -131,7 +131,7 @@ def need_columns(
 
 
 def as_number(value: Any) -> float:
-    """Return the number that a cell holds, NaN where it holds none."""
+    """Return the number in a cell, NaN if it is not a number."""
     try:
         return float(value.encode("ascii") if isinstance(value, str) else value)
     except (TypeError, ValueError, OverflowError):
@@ -139,7 +139,7 @@ def as_number(value: Any) -> float:
 
 
 def as_numbers(column: pd.Series[Any]) -> pd.Series[float]:
-    """Return a column as numbers, NaN where there is none."""
+    """Return a column as numbers, with NaN for other values."""
     import pandas as pd
 
     try:
@@ -161,8 +161,7 @@ def numbers(
 ) -> FloatArray:
     """Return a column as finite numbers within bounds, of which `above` is open [-].
 
-    `of` says in messages what has these bounds; an error names the column and the first value that
-    does not do.
+    An error names the column and the first invalid value; `of` names the owner of the bounds.
     """
     values: FloatArray = np.asarray(as_numbers(table[name]), np.float64)
     usable = np.isfinite(values) & (values > above) & (values >= minimum) & (values <= maximum)

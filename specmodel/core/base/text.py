@@ -1,4 +1,4 @@
-"""Text of at most 80 columns, or of a narrower screen: paragraphs and aligned tables."""
+"""Lay out text for at most 80 columns, or a narrower screen: paragraphs and tables."""
 
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
@@ -10,16 +10,16 @@ from specmodel.core.base.fronts import SHOWN
 Columns = list[tuple[str, list[str]]]
 """Titles and cells."""
 SCREEN: ContextVar[int] = ContextVar("screen", default=80)
-"""Columns that paragraphs and blocks of a table are laid out for [-]."""
+"""Width of the screen for paragraphs and blocks of a table [-]."""
 TABLE: ContextVar[int] = ContextVar("table", default=80)
-"""Columns that a table which leaves some out may have [-]."""
+"""Maximum width of a table that may leave columns out [-]."""
 
 VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
-"""Whether a page tells all that its answer rests on."""
+"""Whether a page shows everything on which its answer is based."""
 
 
 class Printed:
-    """What a notebook shows as it prints, with its facts; its `repr` is one line."""
+    """Base of objects that a notebook shows like printed text; their `repr` is one line."""
 
     is_brief: ClassVar[Any] = True
 
@@ -32,7 +32,7 @@ class Printed:
 
 
 class Viewed(Printed):
-    """What prints as the command does; `room` says who shows it."""
+    """Base of answers that print like the command; `room` is the package that shows them."""
 
     room: ClassVar[str]
 
@@ -42,7 +42,7 @@ class Viewed(Printed):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the page tells, by name, each with its value, unit and interval."""
+        """Facts of the page by name, each with its value, unit and interval."""
         return dict(self.view().facts)
 
     def __str__(self) -> str:
@@ -50,9 +50,9 @@ class Viewed(Printed):
 
 
 def wrap(text: str, indent: str = "") -> str:
-    """Return a paragraph wrapped to the columns of the screen, its later lines indented.
+    """Return a paragraph wrapped to the width of the screen, with later lines indented.
 
-    It is not broken at no-break spaces, which become spaces.
+    Lines do not break at no-break spaces, which become spaces.
     """
     lines = textwrap.fill(
         text, SCREEN.get(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
@@ -61,7 +61,7 @@ def wrap(text: str, indent: str = "") -> str:
 
 
 def command_lines(words: Iterable[str]) -> str:
-    """Return a shell command in lines of at most 79 characters; options stay with their values."""
+    """Return a shell command in lines of at most 79 characters; each word stays in one line."""
     first, *others = words
     lines = [first]
     for word in others:
@@ -73,7 +73,7 @@ def command_lines(words: Iterable[str]) -> str:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Return words as a list in a sentence; "" for none.
+    """Return words as a list for a sentence, "" without words.
 
     >>> listed(["a", "b", "c"])
     'a, b and c'
@@ -89,7 +89,7 @@ def column_width(column: tuple[str, list[str]]) -> int:
 
 
 def align_blocks(first: tuple[str, list[str]], rest: Columns, left: Collection[str] = ()) -> str:
-    """Lay columns beside a first one, in as many blocks as the screen needs."""
+    """Lay columns next to the first one, in several blocks if the screen is too narrow."""
     blocks, block = [], [first]
     for column in rest:
         if len(block) > 1 and table_width([*block, column]) > SCREEN.get():
@@ -107,7 +107,7 @@ def table_width(columns: Columns) -> int:
 def align(columns: Columns, left: Collection[str] = ("limited\nby",)) -> str:
     """Lay columns side by side in lines of text.
 
-    They are right-aligned but for those titled in `left`; a title may have several lines.
+    Columns are right-aligned, except those with a title in `left`. A title may have several lines.
     """
     depth = max(title.count("\n") for title, _ in columns) + 1
     aligned = []

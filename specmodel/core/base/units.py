@@ -1,4 +1,4 @@
-"""Numeric types, limits, argument checks and formatting. Everything inside is in SI units."""
+"""Define numeric types, limits, argument checks and formatting. All units are SI units."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,25 +13,25 @@ Numeric: TypeAlias = ArrayLike
 FloatArray: TypeAlias = NDArray[np.float64]
 
 LONGEST_TIME = 1e6
-"""Longest time that is accepted from anyone: eleven days [s]."""
+"""Longest valid time: eleven days [s]."""
 
 LARGEST_RATE = 1e18
-"""Largest bandwidth or arithmetic rate of one device that is accepted [B/s] [FLOP/s]."""
+"""Largest valid bandwidth or arithmetic rate of one device [B/s] [FLOP/s]."""
 
 LARGEST_NUMBER = 1e15
-"""Largest number that a table may hold where nothing narrower is known [-]."""
+"""Default for the largest valid number in a table [-]."""
 
 NORMAL_80 = 1.2815515594
-"""Deviations from the mean within which 80 % of a normal distribution lie [-]."""
+"""Standard deviations from the mean that contain 80 % of a normal distribution [-]."""
 
 LARGEST_PRICE = 1e9
-"""Largest price of a GPU for an hour that is accepted, in any currency [-]."""
+"""Largest valid price of a GPU for an hour, in any currency [-]."""
 
 _PREFIXES = {1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "u", 1e-9: "n"}
 
 
 def single(argument: str, value: Any, expected: str) -> Any:
-    """Return the one value of an argument that may be an array elsewhere, None where not given."""
+    """Return the single value of an argument, None if it was not given; refuse several values."""
     if value is None:
         return None
     if np.size(value) != 1:
@@ -64,7 +64,7 @@ def check(
     Returns
     -------
     FloatArray
-        The same numbers, which are finite and not empty [-].
+        The same numbers, all finite; at least one [-].
     """
     try:
         array = np.asarray(value)
@@ -86,7 +86,7 @@ def check(
 
 
 def unwrap(array: FloatArray) -> FloatArray:
-    """Return the array, or its scalar where it has no axes."""
+    """Return the array, or a scalar if it has no axes."""
     scalar: FloatArray = array[()]
     return scalar
 
@@ -120,9 +120,9 @@ def format_si(value: float, unit: str, digits: int = 3) -> str:
 
 
 def parse_seconds(argument: str, text: str | float) -> float:
-    """Return a time that is typed as ``20ms``, ``0.02`` or ``0.02 s`` [s]; from 1 on with a unit.
+    """Return a time from a text such as ``20ms``, ``0.02`` or ``0.02 s`` [s].
 
-    A number is one of seconds [s].
+    A text of 1 or more needs a unit. A number is in seconds [s].
 
     >>> parse_seconds("tpot_target", "20ms"), parse_seconds("tpot_target", "0.5")
     (0.02, 0.5)
@@ -133,24 +133,24 @@ def parse_seconds(argument: str, text: str | float) -> float:
     unit = next(unit for unit in per_second if typed.endswith(unit))
     number = typed.removesuffix(unit).strip()
     try:
-        value = float(number) / per_second[unit]  # exact, as a product with 1e-6 is not
+        value = float(number) / per_second[unit]  # exact, unlike a product with 1e-6
     except ValueError:
         value = np.nan
     if not 0 < value < np.inf:
         raise InputError(argument, text, "a time above 0, such as 20ms or 0.02")
-    if not unit and value >= 1:  # 20 is often meant in ms
+    if not unit and value >= 1:  # people often type 20 for 20 ms
         raise InputError(argument, text, f"a time with its unit: {number}ms or {number}s")
     return value
 
 
 def rows_of(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return arrays of one shape, by name, as a plain dict for each place in them."""
+    """Return arrays of one shape, by name, as a list of dicts, one for each element."""
     flat = [np.ravel(values).tolist() for values in columns.values()]
     return [dict(zip(columns, row, strict=True)) for row in zip(*flat, strict=True)]
 
 
 def quantiles(values: FloatArray, shares: Sequence[float]) -> list[FloatArray]:
-    """Return quantiles along the first axis, as NumPy's, which imports masked arrays for them."""
+    """Return quantiles along the first axis; np.quantile would import masked arrays."""
     places = [share * (len(values) - 1) for share in shares]
     near = {min(int(place) + more, len(values) - 1) for place in places for more in (0, 1)}
     ordered = np.partition(values, sorted(near), axis=0)
@@ -174,8 +174,8 @@ def _describe(minimum: float, maximum: float, above: float, whole: bool) -> str:
 
 
 def _as_floats(argument: str, value: Any, array: NDArray[Any]) -> FloatArray:
-    """Return an array of numbers as floats; refuse any other."""
-    with suppress(ValueError, OverflowError):  # of whole numbers that no float holds
+    """Return an array of numbers as floats; refuse other arrays."""
+    with suppress(ValueError, OverflowError):  # whole numbers beyond all floats
         if array.dtype == object and all(type(number) is int for number in array.flat):
             array = array.astype(np.float64)
     if array.size == 0:

@@ -269,7 +269,7 @@ class _Values(dict[Measure, FloatArray]):
     """Values of measures of a request; others are computed from the given ones."""
 
     def __missing__(self, measure: Measure) -> FloatArray:
-        return measure.rule(self, *measure.told)
+        return measure.rule(self, *measure.arguments)
 
 
 def _kept_of_request(model: Architecture, states: StateKeeping, layout: Layout) -> Form:

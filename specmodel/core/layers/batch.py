@@ -1,4 +1,4 @@
-"""What a forward pass carries, over which GPUs, and what all layers of a model share."""
+"""Describe the sequences of a forward pass, the layout over GPUs, and how tokens are routed."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, reduce
@@ -16,17 +16,18 @@ from specmodel.core.layers.forms import Measure
 
 ONE, ZERO = np.ones(()), np.zeros(())
 NO_SEQUENCE = 1e-300
-"""Stands for no sequence, so that means over none are defined [request]."""
+"""Batch size that stands for no sequences, so that means over no sequences exist [request]."""
 
 LONGEST_DECODE = 128
-"""Most tokens of a sequence that kernels for decoding take in a pass; a longer one is a prompt,
-with the attention of training. vLLM 0.33 decides by the length of the query: 128 with FlashMLA
-(``v1/attention/backends/mla/flashmla.py``, ``reorder_batch_threshold``), 512 with FlashAttention's
-MLA kernels; SGLang 0.5.23 and TensorRT-LLM by the phase of the request [token]."""
+"""Maximum tokens of a sequence that decode kernels process in a pass. More tokens are a prompt,
+which prompt kernels process. vLLM 0.33 decides by the length of the query: up to 128 with FlashMLA
+(``v1/attention/backends/mla/flashmla.py``, ``reorder_batch_threshold``), up to 512 with
+FlashAttention's MLA kernels. SGLang 0.5.23 and TensorRT-LLM decide by the phase of the request
+[token]."""
 
 SHORTEST_PROMPT = 256
-"""Tokens of a sequence from which kernels for prompts do all of it; in between, both kinds do a
-share, so that time has no step [token]."""
+"""Minimum tokens of a sequence that only prompt kernels process. Between both limits, each kind of
+kernel processes a share, so that times have no jump [token]."""
 
 
 class Layout(Struct, frozen=True):
@@ -35,16 +36,16 @@ class Layout(Struct, frozen=True):
     Parameters
     ----------
     tensor_parallel, expert_parallel
-        GPUs that share every matrix but those of routed experts. Groups of GPUs that share the
-        routed experts; the GPUs of a group split each of its experts [-].
+        GPUs that split every matrix except those of routed experts. Number of groups of GPUs over
+        which the routed experts are distributed; the GPUs of a group split each of its experts [-].
     gpus_per_node
-        GPUs that the fast link joins; messages to other GPUs use the network [-].
+        GPUs that the fast link connects; messages to other GPUs use the network [-].
     data_parallel
-        Replicas of all but the routed experts, which share the batch; if None as few as
-        `expert_parallel` needs: ``expert_parallel / tensor_parallel``, or 1 [-].
+        Replicas of all matrices except routed experts; replicas share the batch. None for the
+        minimum that `expert_parallel` needs: ``expert_parallel / tensor_parallel``, or 1 [-].
     mxfp4_multiples
-        Multiples to which the engine pads the model's width and that of a slice, in mxfp4 experts
-        [-].
+        Multiples to which the engine pads the model's width and the width of a slice, in mxfp4
+        experts [-].
     decode_context_parallel
         Number of tensor-parallel GPUs that share the cached tokens of each sequence [-].
     host_share
@@ -64,7 +65,7 @@ class Layout(Struct, frozen=True):
 
     @property
     def replicas(self) -> int:
-        """Copies of the attention, each with its share of the batch [-]."""
+        """Copies of the attention; each processes a share of the batch [-]."""
         if self.data_parallel is not None:
             return self.data_parallel
         return max(self.expert_parallel // self.tensor_parallel, 1)
@@ -76,25 +77,20 @@ class Layout(Struct, frozen=True):
 
     @property
     def expert_tensor_parallel(self) -> int:
-        """GPUs of a group, which share each of its routed experts [-]."""
+        """GPUs of a group, which split each of the group's routed experts [-]."""
         return self.tensor_parallel * self.replicas // self.expert_parallel
 
     @property
     def gathers_tokens(self) -> bool:
-        """Whether each GPU needs the tokens of all replicas, as it has a part of their experts."""
+        """Whether each GPU needs the tokens of all replicas, as it has a part of each expert."""
         return self.replicas > 1 and self.expert_tensor_parallel > 1
 
-    @property
-    def replicas_per_node(self) -> int:
-        """Replicas that the fast link joins [-]."""
-        return max(self.gpus_per_node // self.tensor_parallel, 1)
-
     def requests_of_replica(self, batch_size: FloatArray) -> FloatArray:
-        """Return the requests of the fullest replica: at least one if there are any [request]."""
+        """Return the requests of the fullest replica: at least one if there is any [request]."""
         return np.maximum(batch_size / self.replicas, np.minimum(batch_size, 1.0))
 
     def check_groups(self, argument: str) -> None:
-        """Check that expert groups divide the GPUs; an error names the argument."""
+        """Check that the number of expert groups divides the number of GPUs."""
         if self.num_gpus % self.expert_parallel == 0:
             return
         expected = f"a divisor or multiple of tensor_parallel = {self.tensor_parallel}"
@@ -105,18 +101,19 @@ class Layout(Struct, frozen=True):
 
 
 SINGLE_GPU = Layout()
-"""No parallelism."""
+"""Layout on one GPU."""
 
 
 class SequenceGroup(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """Sequences of a pass that are alike; all numbers broadcast and may be real-valued.
+    """Sequences of a pass that do not differ; all numbers broadcast and may be real-valued.
 
-    Decoding is a group with one token each, verification one with several, a chunk of a prompt
-    one with many, of which only the last gives logits. `context_length` counts the KV entries of
-    each before the pass [token]; `logits_per_sequence` the tokens whose logits are computed, all if
-    None [token]. Of the sequences, `speculating_share` carry `tokens_per_sequence`, the others one
-    [-]; `speculating_chance` says how likely any does, and the share is a mean over passes in which
-    some do [-]. Unless `is_causal`, a token sees all tokens of its sequence in the pass.
+    In decoding, a sequence has one token; in verification, several; in a chunk of a prompt, many,
+    of which only the last needs logits. `context_length` counts the KV entries of a sequence before
+    the pass [token]. `logits_per_sequence` is the number of tokens whose logits are computed, None
+    for all [token]. A share of the sequences, `speculating_share`, has `tokens_per_sequence`
+    tokens; other sequences have one token [-]. `speculating_chance` is the probability that any
+    sequence speculates; the share is a mean over the passes in which one does [-]. If not
+    `is_causal`, a token attends to all tokens of its sequence in the pass.
     """
 
     batch_size: FloatArray
@@ -129,34 +126,34 @@ class SequenceGroup(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def all_speculate(self) -> bool:
-        """Whether every sequence carries `tokens_per_sequence` tokens."""
+        """Whether every sequence has `tokens_per_sequence` tokens."""
         return self.speculating_share.ndim == 0 and self.speculating_share == 1
 
     @cached_property
     def prompt_share(self) -> FloatArray:
-        """Share of prompts' kernels: 0 to `LONGEST_DECODE` tokens, 1 from `SHORTEST_PROMPT` [-]."""
+        """Share of prompt kernels: 0 to `LONGEST_DECODE` tokens, 1 from `SHORTEST_PROMPT` [-]."""
         longer = np.log(np.maximum(self.tokens_per_sequence, 1.0) / LONGEST_DECODE)
         return np.asarray(np.clip(longer / np.log(SHORTEST_PROMPT / LONGEST_DECODE), 0.0, 1.0))
 
     @property
     def always_speculates(self) -> bool:
-        """Whether some sequence is sure to carry `tokens_per_sequence` tokens."""
+        """Whether some sequence has `tokens_per_sequence` tokens in every pass."""
         return self.speculating_chance.ndim == 0 and self.speculating_chance == 1
 
     @cached_property
     def mean_tokens(self) -> FloatArray:
-        """Tokens that a mean sequence carries [token]."""
+        """Mean tokens per sequence [token]."""
         if self.all_speculate:
             return self.tokens_per_sequence
         return 1.0 + self.speculating_share * (self.tokens_per_sequence - 1.0)
 
     @property
     def num_logits(self) -> FloatArray:
-        """Tokens of a mean sequence whose logits are computed [token]."""
+        """Mean tokens per sequence whose logits are computed [token]."""
         return self.mean_tokens if self.logits_per_sequence is None else self.logits_per_sequence
 
     def mean(self, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        """Return the mean over its sequences of a function of the tokens that one carries."""
+        """Return the mean, over the sequences, of a function of a sequence's tokens."""
         speculating = of(self.tokens_per_sequence)
         if self.all_speculate:
             return speculating
@@ -164,9 +161,9 @@ class SequenceGroup(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return plain + self.speculating_share * (speculating - plain)
 
     def mean_of_verified(self, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        """Return the mean of a function of a sequence's tokens that may be the last accepted."""
-        # These are the tokens with logits, any of which may be the last accepted; of a chunk of a
-        # prompt without logits, the last token.
+        """Return the mean of a function of the tokens that may be a sequence's last accepted."""
+        # Any token with logits may be the last accepted one. In a chunk of a prompt without
+        # logits, it is the last token.
         if self.logits_per_sequence is None:
             return self.mean(of)
         return of(np.maximum(self.logits_per_sequence, 1.0))
@@ -181,18 +178,18 @@ def sequence_group(
     speculating_share: Numeric = 1.0,
     speculating_chance: Numeric = 1.0,
 ) -> SequenceGroup:
-    """Return a group of sequences from numbers that are checked.
+    """Check numbers, and return them as a group of sequences.
 
     Parameters
     ----------
     batch_size, tokens_per_sequence, context_length
-        Sequences over all replicas [request], tokens that the pass computes of each, and entries
-        that each has in the cache before [token].
+        Sequences on all replicas [request]; tokens of each sequence in the pass, and its entries in
+        the cache before the pass [token].
     logits_per_sequence
-        Tokens of each whose logits are needed, by default all [token].
+        Tokens of each sequence whose logits are needed, by default all [token].
     speculating_share, speculating_chance
-        Share of the sequences that carry more than one token in passes in which any does, and how
-        often any does [-].
+        Share of the sequences that have more than one token, in passes in which any has; and the
+        probability that any has [-].
     """
     logits = None
     if logits_per_sequence is not None:
@@ -208,10 +205,10 @@ def sequence_group(
 
 
 class Batch(Struct, frozen=True, eq=False, dict=True):
-    """Groups of sequences that a pass, or kernels of one kind, take.
+    """Groups of sequences that a pass, or one kind of its kernels, processes.
 
-    `share` says how much of a kernel they take: below 1 where kernels for decoding and for prompts
-    each do a part, 0 where there are no such sequences.
+    `share` is the share of a kernel that processes them: below 1 if decode and prompt kernels each
+    process a part, 0 if there are no sequences of this kind.
     """
 
     groups: tuple[SequenceGroup, ...]
@@ -229,7 +226,7 @@ class Batch(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def tokens_per_sequence(self) -> FloatArray:
-        """Tokens of a mean sequence [token]."""
+        """Mean tokens per sequence [token]."""
         return self.num_tokens / self.num_sequences
 
     @property
@@ -239,12 +236,12 @@ class Batch(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def has_context(self) -> FloatArray:
-        """1 where any sequence has KV entries before the pass, 0 elsewhere [-]."""
+        """1 if any sequence has KV entries before the pass, or 0 [-]."""
         return np.minimum(self.context, 1.0)
 
     @property
     def tokens_of_whole(self) -> FloatArray:
-        """Tokens of all sequences, before kernels of the other kind take a share [token]."""
+        """Tokens of all sequences, including the share that the other kind processes [token]."""
         return self.num_tokens / np.maximum(self.share, NO_SEQUENCE)
 
     @cached_property
@@ -252,23 +249,23 @@ class Batch(Struct, frozen=True, eq=False, dict=True):
         """Tokens whose logits are computed [token]."""
         return self.total(attrgetter("num_logits"))
 
-    def total(self, of: Callable[..., FloatArray], *told: Any) -> FloatArray:
-        """Return the sum over all sequences of `of`, a function of their group and of `told`."""
+    def total(self, of: Callable[..., FloatArray], *further: Any) -> FloatArray:
+        """Return the sum, over all sequences, of a function of their group and of `further`."""
         first, *others = self.groups
-        total = first.batch_size * of(first, *told)
+        total = first.batch_size * of(first, *further)
         for group in others:
-            total = total + group.batch_size * of(group, *told)
+            total = total + group.batch_size * of(group, *further)
         return np.asarray(total)
 
     def mean(self, of: Callable[[SequenceGroup], FloatArray]) -> FloatArray:
-        """Return the mean over all sequences of a function of their group."""
+        """Return the mean, over all sequences, of a function of their group."""
         if len(self.groups) == 1:
             return of(self.groups[0])
         return self.total(of) / self.num_sequences
 
     def of_kind(self, *, prompts: bool) -> "Batch":
         """Return the share of the sequences that prompt kernels, or decode kernels, process."""
-        # A group that is of the kind at some points only has `NO_SEQUENCE` at the others.
+        # Where a kind of kernel processes none of a group, the group has `NO_SEQUENCE`.
         kept, shares = [], list[FloatArray]()
         for group in self.groups:
             share = group.prompt_share if prompts else 1 - group.prompt_share
@@ -279,7 +276,7 @@ class Batch(Struct, frozen=True, eq=False, dict=True):
         return Batch(tuple(kept), reduce(np.maximum, shares))
 
     def of_replica(self, replicas: int) -> "Batch":
-        """Return the share of the replica with most speculating sequences, as all wait for it."""
+        """Return the batch of the replica with most speculating sequences; others wait for it."""
         if replicas == 1:
             return self
         fewest = np.minimum(self.num_sequences, 1.0) / self.num_sequences
@@ -300,10 +297,10 @@ def _of_busiest(group: SequenceGroup, share: FloatArray, replicas: int) -> Seque
 class Routing(Struct, frozen=True, eq=False):
     """How the tokens of a pass choose experts.
 
-    `correlation` is that of two tokens of a sequence in the use of one expert, from 0 to 1 [-].
-    `popularity` is the probability that a token uses each expert, shape (num_experts,), or (layers,
-    num_experts) where layers differ [-]. Without it, `spread` is how unequal the probabilities are,
-    None for the model's `popularity_spread` [-].
+    `correlation` is the correlation between two tokens of a sequence in the use of one expert, from
+    0 to 1 [-]. `popularity` is the probability that a token uses each expert, shape (num_experts,),
+    or (layers, num_experts) if layers differ [-]. Without `popularity`, `spread` is the inequality
+    of these probabilities, None for the model's `popularity_spread` [-].
     """
 
     correlation: FloatArray
@@ -312,16 +309,16 @@ class Routing(Struct, frozen=True, eq=False):
 
     @property
     def layers(self) -> "list[Routing]":
-        """Return the routing of each layer where their popularity is told apart, else none."""
+        """Return the routing of each layer; an empty list if `popularity` is the same for all."""
         if self.popularity is None or np.ndim(self.popularity) < 2:
             return []
         return [replace(self, popularity=layer) for layer in np.asarray(self.popularity)]
 
 
 class Carried(dict[Measure, FloatArray]):
-    """What a pass carries: sequences over replicas, how they are routed, and values of measures.
+    """The sequences of a pass, their replicas and routing, and the values of measures.
 
-    A value is computed when it is first looked up.
+    A value is computed at its first look-up.
     """
 
     def __init__(
@@ -332,7 +329,7 @@ class Carried(dict[Measure, FloatArray]):
         self.routing = routing or Routing(ZERO)
 
     def __missing__(self, measure: Measure) -> FloatArray:
-        value = self[measure] = measure.rule(self, *measure.told)
+        value = self[measure] = measure.rule(self, *measure.arguments)
         return value
 
     @cached_property
@@ -352,14 +349,14 @@ class Carried(dict[Measure, FloatArray]):
 
     @cached_property
     def taken_by(self) -> tuple[str, ...]:
-        """Kernels that process any of the sequences: "decoding", "prompts" or both."""
-        taken: dict[str, None] = {}
+        """Kinds of kernels that process any of the sequences: "decoding", "prompts" or both."""
+        kinds = set[str]()
         for group in self.everything.groups:
             if group.tokens_per_sequence.min() < SHORTEST_PROMPT:
-                taken["decoding"] = None
+                kinds.add("decoding")
             if group.tokens_per_sequence.max() > LONGEST_DECODE:
-                taken["prompts"] = None
-        return tuple(sorted(taken))
+                kinds.add("prompts")
+        return tuple(sorted(kinds))
 
 
 def carried_by(
@@ -367,7 +364,7 @@ def carried_by(
     layout: Layout,
     routing: Routing | None = None,
 ) -> Carried:
-    """Return what a pass carries, as measures see it, from its group or groups of sequences."""
+    """Return the pass, as measures read it, that has a group or groups of sequences."""
     groups = (sequences,) if isinstance(sequences, SequenceGroup) else tuple(sequences)
     if not groups:
         raise InputError("sequences", groups, "at least one group of sequences")

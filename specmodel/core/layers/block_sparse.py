@@ -1,7 +1,7 @@
-"""Block-sparse attention with grouped heads (MSA, QSA): an indexer scores blocks, tokens read some.
+"""Compute block-sparse attention with grouped heads (MSA, QSA), whose indexer selects blocks.
 
-The indexer has a query head for each key-value head, and caches one 16-bit key for each entry. A
-block scores as its best entry does.
+The indexer has a query head for each key-value head, and caches one 16-bit key for each entry. The
+score of a block is the score of its best entry.
 """
 
 from typing import Literal
@@ -22,16 +22,16 @@ from specmodel.core.layers.work import Work
 
 FROM_CACHE = 0.55
 """Cost of reading an entry again for another token of its sequence, from the GPU's cache, relative
-to reading it from memory [-]. Measured on prompts on H200 in vLLM 0.24, whose kernel gives each
-token a processor of its own, as kernels for decoding do: 7.4 TB/s where memory gives 4.1
+to a read from memory [-]. It was measured on prompts on H200 in vLLM 0.24, whose kernel uses one
+processor per token, as decode kernels do: 7.4 TB/s, while memory gives 4.1 TB/s
 (``msa_context_module_perf`` of aiconfigurator-core 0.12.0)."""
 
 TOGETHER = 0.07
-"""The same for prompts on data-center Blackwell, whose kernel takes many tokens together; from the
-same tables, on B200 [-]."""
+"""The same cost for prompts on data-center Blackwell, whose kernel processes many tokens together;
+from the same tables, on B200 [-]."""
 
 _TILE = 128
-"""Entries that a kernel takes at once, though blocks are smaller: as was timed [token]."""
+"""Entries that a kernel processes at once even if blocks are smaller, as timings show [token]."""
 
 
 class BlockSparseAttention(GroupedHeads, frozen=True, kw_only=True, tag="block_sparse_attention"):
@@ -45,27 +45,30 @@ class BlockSparseAttention(GroupedHeads, frozen=True, kw_only=True, tag="block_s
         Query heads of the indexer, a multiple of the key-value heads, and the width of each and of
         its single key [-].
     block_size, topk_blocks
-        Entries of a block, and maximum blocks to which a token attends, including those always
-        selected (such as its own) [token].
+        Entries of a block, and maximum blocks to which a token attends, including blocks that are
+        always selected, such as its own [token] [-].
     has_output_gate
         As in `GroupedAttention`.
     is_pooled
-        Whether a block has one index key, the mean of its entries' keys. A token then selects
-        blocks for all its heads, and each GPU has the whole indexer (QSA, as in Qwen3.8).
+        Whether a block has one index key, the mean of its entries' keys. A token then selects the
+        same blocks for all its heads, and each GPU has the whole indexer (QSA, as in Qwen3.8).
     is_weighted
-        Whether a matrix weighs tokens in that mean, and one index heads in the score (Step-5).
+        Whether one matrix weights tokens in that mean, and another weights index heads in the score
+        (Step-5).
     index_dtype
         Dtype of index keys, for every dtype of the KV cache. vLLM 0.33 offers 8 bits only for
         MiniMax-M3 (``indexer_kv_dtype`` in its ``minimax_m3/common/indexer.py``).
 
-    Notes ----- Each token reads its selected blocks, even if other tokens of its sequence selected
-    them too: kernels process one query token each (vLLM 0.33:
+    Notes
+    -----
+    Each token reads its selected blocks, even if other tokens of its sequence select them too, as
+    each query token has its own block of threads (vLLM 0.33:
     ``minimax_m3/common/ops/sparse_attn.py``; SGLang 0.5.23:
-    ``minimax_sparse/decode/topk_sparse.py``). Tokens of a sequence are assumed to select the same
-    blocks, so that all but the first read from the GPU's cache; nobody published how often they do
-    beyond `reach` entries. Index keys are read once for all tokens of a sequence, as in vLLM;
-    SGLang reads them for each. Not modelled: selections shared by layers or steps, caches spread
-    over GPUs by tokens, and index keys in 8 bits.
+    ``minimax_sparse/decode/topk_sparse.py``). We assume that the tokens of a sequence select the
+    same blocks, so all except the first read from the GPU's cache. Nobody published how often this
+    is true beyond `reach` entries. Index keys are read once for all tokens of a sequence, as in
+    vLLM; SGLang reads them for each token. Not modelled: selections shared by layers or steps, and
+    caches whose tokens are spread over GPUs.
     """
 
     index_num_heads: Size
@@ -90,7 +93,7 @@ class BlockSparseAttention(GroupedHeads, frozen=True, kw_only=True, tag="block_s
         return self.index_head_dim * BYTES_PER_ELEMENT[self.index_dtype] / self._key_entries
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights of one layer on each GPU; the matrix of index keys is on all [-]."""
+        """Return the weights of one layer on each GPU; every GPU computes all index keys [-]."""
         by_head = (2 + self.has_output_gate) * hidden_size * self.query_size / tensor_parallel
         by_kv_head = hidden_size * self._kv_elements(tensor_parallel)
         return by_head + by_kv_head + hidden_size * self._index_made(tensor_parallel)
@@ -101,8 +104,8 @@ class BlockSparseAttention(GroupedHeads, frozen=True, kw_only=True, tag="block_s
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
-        # one kind but for the indexer, as whole layers were timed; names unlike those of grouped
-        # attention, which other layers of the same model have
+        # All components except the indexer have one kind, because whole layers were timed. Their
+        # names differ from those of grouped attention, which other layers of the model have.
         return {
             "block_sparse_projections": self._projections(run, layers),
             **self._indexer(run, layers),
@@ -110,12 +113,12 @@ class BlockSparseAttention(GroupedHeads, frozen=True, kw_only=True, tag="block_s
         }
 
     def _index_queries(self, tensor_parallel: int) -> float:
-        """Width of the indexer's queries on each GPU, cut as key-value heads are or whole [-]."""
+        """Return the width of the indexer's queries on each GPU: whole or cut like KV heads [-]."""
         ranks = min(self._kv_ranks(tensor_parallel), self.index_num_heads)
         return self.index_num_heads * self.index_head_dim / (1 if self.is_pooled else ranks)
 
     def _index_made(self, tensor_parallel: int) -> float:
-        """Width of the indexer's projections on each GPU: queries, key and head weights [-]."""
+        """Return the width of the indexer's queries, key and head weights on each GPU [-]."""
         weights = self.index_head_dim + self.index_num_heads if self.is_weighted else 0
         return self._index_queries(tensor_parallel) + self.index_head_dim + weights
 
@@ -128,8 +131,8 @@ class BlockSparseAttention(GroupedHeads, frozen=True, kw_only=True, tag="block_s
         return self._kv_elements(tensor_parallel) * BYTES_PER_ELEMENT[stream.kv_dtype]
 
     def _projections(self, run: Pass, layers: int) -> Work:
-        """Return the work of the matrices, and of norms, rotation and storing between them."""
-        # weights below 16 bits take kernels of their own, which quantise the inputs of two matrices
+        """Return the work of matrices, and of the norms, rotation and writes between them."""
+        # for weights below 16 bits, extra kernels quantise the inputs of two matrices
         stream, n = run.stream, run.layout.tensor_parallel
         outputs, gate = self.output_size / n, self.has_output_gate * self.output_size / n
         index = self._index_made(n)
@@ -137,23 +140,18 @@ class BlockSparseAttention(GroupedHeads, frozen=True, kw_only=True, tag="block_s
         turned = 2 * (self.query_size / n + self._kv_elements(n) / 2 + index) + 3 * gate
         is_quantised = BYTES_PER_ELEMENT[stream.weight_dtype] < 2
         quantised = 1.5 * (stream.hidden_size + outputs) if is_quantised else 0.0
-        found = linear(
-            run,
-            layers,
-            weights=self.weights(stream.hidden_size, n),
-            values=2 * stream.hidden_size + made + outputs + turned + quantised,
-            depth=stream.hidden_size + outputs,
-            kernels=3 + self.has_output_gate + 2 * is_quantised,
-        )
+        weights, depth = self.weights(stream.hidden_size, n), stream.hidden_size + outputs
+        values = 2 * stream.hidden_size + made + outputs + turned + quantised
+        kernels = 3 + self.has_output_gate + 2 * is_quantised
+        found = linear(run, layers, weights, values, depth, kernels=kernels)
         return replace(found, kind=self.kind, stored_dtype=stream.kv_dtype)
 
     def _indexer(self, run: Pass, layers: int) -> dict[str, Work]:
-        """Return the work of scoring every key for every token, and of choosing by block."""
-        # only scores of blocks are kept
+        """Return the work of scoring every key for every token, and of selecting blocks."""
+        # kernels write only the scores of blocks, 32 bits for each block and index head
         replica, n = run.replica, run.layout.tensor_parallel
         pairs, read = replica.pairs(None), replica.entries(None)
         queries = self._index_queries(n)
-        # 32 bits a block, and index head
         heads = 1 if self.is_pooled else queries / self.index_head_dim
         scores = pairs * (4 * heads / self.block_size)
         scored = Work(
@@ -193,7 +191,7 @@ class BlockSparseAttention(GroupedHeads, frozen=True, kw_only=True, tag="block_s
 def _read(group: SequenceGroup, reach: int, shares_prompts: bool) -> FloatArray:
     """Return the entries that a mean sequence reads; a token attends to at most `reach` [-].
 
-    A read from the GPU's cache counts by its cost; `shares_prompts` tells whether kernels process
+    A read from the GPU's cache counts by its relative cost. With `shares_prompts`, kernels process
     many tokens of a prompt together.
     """
     first = np.minimum(group.context_length + 1, reach)

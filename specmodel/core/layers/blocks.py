@@ -1,8 +1,9 @@
-"""Work, on one GPU, of blocks that models and measured kernels have in common; numbers or arrays.
+"""Compute the work, on one GPU, of blocks that models and measured kernels share.
 
-Numbers are those of a layer on the GPU [-]; the stream of the tokens says sizes and dtypes. A
-sequence with few tokens is decoded, by kernels of attention that stream its cache; one with many is
-a prompt, by kernels that compute whole blocks of queries and keys. In between, both do a share.
+Sizes are numbers, arrays or forms, for one layer on one GPU [-]; the stream gives dtypes. Decode
+kernels of attention process sequences with few tokens and stream their caches. Prompt kernels
+process sequences with many tokens and compute whole blocks of queries and keys. In between, each
+kind of kernel processes a share.
 """
 
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from specmodel.core.layers.work import Kind, Work
 
 
 class Tokens(NamedTuple):
-    """Tokens that a block processes, where they differ from the tokens of a pass."""
+    """Tokens that a block processes, if they differ from the tokens of a pass."""
 
     stream: Stream
     num_tokens: Quantity
@@ -27,18 +28,19 @@ class Tokens(NamedTuple):
 def linear(
     tokens: Pass | Tokens,
     layers: float,
-    *,
     weights: Quantity,
     values: Quantity,
     depth: Quantity,
+    *,
     kernels: float = 1,
     dtype: str | None = None,
     value_bytes: float | None = None,
 ) -> Work:
     """Return the work of multiplying tokens by matrices that are read once.
 
-    `values` are read and written for each token, `value_bytes` each, by default as between layers;
-    `depth` sums the inputs of the matrices; `dtype` is that of weights, by default the stream's.
+    For each token, `values` elements of `value_bytes` are read or written; by default, an element
+    has its size between layers. `depth` is the sum of the matrices' input widths. `dtype` is the
+    weights' dtype, by default the stream's.
     """
     stream, num_tokens = tokens.stream, tokens.num_tokens
     stored = dtype or stream.weight_dtype
@@ -56,7 +58,7 @@ def linear(
 
 
 def between(tokens: Pass | Tokens, layers: int, values: Quantity, *, kernels: float) -> Work:
-    """Return the work of small kernels between matrices, which read and write `values` a token."""
+    """Return the work of small kernels that read or write `values` elements per token."""
     stream = tokens.stream
     return Work(
         activation_bytes=tokens.num_tokens * (layers * values * stream.residual_bytes),
@@ -67,8 +69,8 @@ def between(tokens: Pass | Tokens, layers: int, values: Quantity, *, kernels: fl
 
 
 def norms(tokens: Pass | Tokens, count: int, hidden_size: Quantity | None = None) -> Work:
-    """Return the work of residual additions fused with norms: two tensors read, two written."""
-    # one block of threads walks a row to find its norm: hence the depth
+    """Return the work of residual additions fused with norms: read and write two tensors each."""
+    # a block of threads reads a row step by step to compute its norm, which gives the depth
     stream, size = tokens.stream, tokens.stream.hidden_size if hidden_size is None else hidden_size
     row_bytes = size * stream.residual_bytes
     return Work(
@@ -83,22 +85,22 @@ def norms(tokens: Pass | Tokens, count: int, hidden_size: Quantity | None = None
 
 
 DRAWN = {"sampling": (5, 48.0), "rejection": (11, 40.0)}
-"""Kernels that draw tokens, and what they move for each word of the vocabulary [-] [B].
+"""Number of kernels that draw or judge a token, and bytes moved per word of the vocabulary [-] [B].
 
-A token drawn: logits in fp32, scaled, made probabilities, divided by random numbers, and
-searched for the largest (``v1/sample/ops`` and ``v1/sample/rejection_sampler.py`` in vLLM 0.24). A
-drafted one judged: two rows of probabilities, and their difference divided and searched alike."""
+Sampling: logits in fp32 are scaled, turned into probabilities, divided by random numbers, and
+searched for the largest (``v1/sample/ops`` and ``v1/sample/rejection_sampler.py`` in vLLM 0.24).
+Rejection reads two rows of probabilities, then divides and searches their difference."""
 
 
 def drawn(rows: Quantity, vocabulary_size: Quantity, dtype: str, kind: Kind = "sampling") -> Work:
-    """Return the work of drawing a token for each row of logits, or of judging a drafted one."""
+    """Return the work of drawing a token from each row of logits, or judging a drafted token."""
     kernels, of_word = DRAWN[kind]
     moved = rows * (of_word * vocabulary_size)
     return Work(activation_bytes=moved, kernels=kernels, kind=kind, dtype=dtype)
 
 
 class BlockSizes(NamedTuple):
-    """Sizes of a feed-forward block: widths around it and inside, and its matrices [-]."""
+    """Sizes of a feed-forward block: outer width, inner width, number of matrices [-]."""
 
     hidden_size: Quantity
     width: Quantity
@@ -106,19 +108,19 @@ class BlockSizes(NamedTuple):
 
     @property
     def acted(self) -> Quantity:
-        """Values of a token that its activation function reads and writes [-]."""
-        # all matrices but the last made what it reads, and it writes what the last reads
+        """Values of a token that the activation function reads and writes [-]."""
+        # it reads the outputs of all matrices except the last, and writes the last one's input
         return self.matrices * self.width
 
 
 def feed_forward(
     tokens: Pass | Tokens, layers: float, sizes: BlockSizes, dtype: str, value_bytes: float
 ) -> Work:
-    """Return the work of the matrices of feed-forward blocks; gate and up are one product."""
+    """Return the work of matrices in feed-forward blocks; gate and up are one product."""
     h, width, matrices = sizes
     weights, values = matrices * h * width, 2 * h + matrices * width
     how = {"depth": h + width, "kernels": 2, "dtype": dtype, "value_bytes": value_bytes}
-    return linear(tokens, layers, weights=weights, values=values, **how)
+    return linear(tokens, layers, weights, values, **how)
 
 
 def routed(
@@ -130,13 +132,13 @@ def routed(
     experts: Quantity,
     experts_per_token: Quantity,
 ) -> Work:
-    """Return the work of routed experts with choice, permutation, activation and combination.
+    """Return the work of routed experts with selection, permutation, activation and combination.
 
-    `pairs` are those of tokens and experts, `loaded` the experts that these use.
+    `pairs` are the pairs of token and expert, `loaded` the number of experts that they use.
     """
-    # What kernels may walk step by step is the list of all `experts` that the GPU has.
-    # Permuting reads a row of the model's width for each token and writes one for each pair, and
-    # combining does the reverse: with k pairs a token, 2 (1 + 1/k) rows for each pair.
+    # Kernels may go through the list of all `experts` of the GPU step by step: the depth.
+    # Permutation reads a row of the model's width for each token and writes a row for each pair.
+    # Combination does the reverse. With k pairs per token, this is 2 (1 + 1/k) rows per pair.
     stream, size = pairs.stream, pairs.stream.activation_bytes
     block = feed_forward(pairs, layers, sizes, stream.expert_dtype, size)
     rows = layers * 2 * (1 + 1 / experts_per_token)
@@ -158,16 +160,16 @@ def routed(
 
 
 BLOCK = 128
-"""Queries, and keys, that a kernel for prompts computes together [token]."""
+"""Queries, or keys, that a prompt kernel computes together [token]."""
 
 
 class Heads(Struct, frozen=True, kw_only=True):
     """Heads of attention on one GPU.
 
-    `queries` share `groups` of keys and values; `sizes` are those of a key and of a value, and
-    `entry` is what the cache holds of a token [-]. `is_written` is False for layers that read the
-    entries of an earlier one. `holders` are the GPUs that share the entries of a sequence, each
-    with the queries of all of them.
+    `queries` share `groups` of keys and values. `sizes` has the width of a key and of a value, and
+    `entry` the cached elements of a token [-]. `is_written` is False for layers that read the
+    entries of an earlier layer. `holders` is the number of GPUs that split the entries of a
+    sequence; each of them has the queries of all.
     """
 
     queries: Quantity
@@ -179,8 +181,9 @@ class Heads(Struct, frozen=True, kw_only=True):
 
 
 def prompt_arithmetic(kv_dtype: str) -> str:
-    """Return the dtype whose peak kernels for prompts are measured by."""
-    # fp8 caches: kernels of Hopper and later compute in fp8, or lose efficiency by not doing so
+    """Return the dtype whose peak is the reference for prompt kernels."""
+    # With fp8 caches, kernels on Hopper and later compute in fp8. Otherwise, their efficiency
+    # relative to the fp8 peak is lower.
     return "fp8" if kv_dtype == "fp8" else "bf16"
 
 
@@ -195,12 +198,13 @@ def attention(
 ) -> Work:
     """Return the work of scores and weighted values over the KV cache, in decoding.
 
-    Its depth is what a processor reads of heads in turn, where kernels do not spread them [B].
+    If kernels do not spread heads over processors, `depth` counts the bytes that one processor
+    reads of heads one after another [B].
     """
-    # Groups are pairs of a sequence and a KV head. A group takes a time of its own beside its
-    # arithmetic; a head of 128 counts as one group, and half of that is there whatever the size d
-    # of a head: a group counts 1/2 + 1/2 · d/128. Rows are the queries of one token that
-    # share a KV head: torch's kernel, alone, is fitted with tiles, and takes tokens one by one.
+    # A group is a pair of sequence and KV head. Its fixed time is in addition to its arithmetic. A
+    # head of size 128 counts as one group, and half of that does not depend on the size d: a group
+    # counts 1/2 + 1/2 · d/128. Rows are the queries of one token that share a KV head. Only torch's
+    # kernel is fitted with tiles; it processes tokens one by one.
     (key, value), n = heads.sizes, heads.holders
     values = heads.queries * (key + value)
     cached = attended.entries + attended.num_tokens if heads.is_written else attended.entries
@@ -226,13 +230,13 @@ def attention(
 def prompt_attention(
     stream: Stream, layers: int, attended: Attended, heads: Heads, *, has_latents: bool = False
 ) -> Work:
-    """Return the work of attention of prompts, which make keys and values of any latents."""
-    # Pairs are half of a square where queries are causal. Rows are the blocks of queries of a
-    # layer, of `whole_tokens` if kernels for decoding take a share: processors take one each, and
-    # fewer blocks than processors take as long as a whole round. Groups are blocks of query-key
-    # pairs, whose exponentials take a time of their own, whatever the size of a head. Keys and
-    # values of the pass's own tokens are activations too: they are brought into the form of the
-    # cache. What is made of latents is written once and read once.
+    """Return the work of attention of prompts; with latents, it moves their keys and values."""
+    # With causal queries, the pairs are half of a square. Rows are the blocks of queries in a
+    # layer: a processor computes one block at a time, so fewer blocks than processors take as long
+    # as one block each. If decode kernels process a share, `whole_tokens` counts both shares.
+    # Groups are blocks of query-key pairs, whose exponentials need extra time for any head size.
+    # Keys and values of the pass's tokens count as activations, as a kernel converts them to the
+    # cache's format. Keys and values from latents are written once and read once.
     kind = "latent_prompt_attention" if has_latents else "prompt_attention"
     dtype, size = prompt_arithmetic(stream.kv_dtype), stream.residual_bytes
     work = attention(stream, layers, attended, heads, dtype=dtype, kind=kind)
@@ -248,7 +252,7 @@ def prompt_attention(
 
 
 class StateHeads(NamedTuple):
-    """Heads of a recurrence: of keys, of values, and the sizes of a value head's state [-]."""
+    """Number of key heads and value heads of a recurrence, and sizes of a head's state [-]."""
 
     keys: Quantity
     values: Quantity
@@ -258,8 +262,8 @@ class StateHeads(NamedTuple):
 class Updates(Struct, frozen=True, kw_only=True):
     """Updates of recurrent states in one layer, over all sequences.
 
-    Sequences, states read or written [-], bytes of token records moved [B], and, where they are
-    timed apart, the tokens of a sequence one after another [token].
+    Sequences, and states read or written [-]; bytes of token records read or written [B]; and, if
+    kernels are timed by it, the tokens of a sequence that follow one another [token].
     """
 
     num_sequences: Quantity
@@ -278,15 +282,15 @@ def recurrence(
     gates: Quantity = 2.0,
     kind: Kind = "recurrence",
 ) -> Work:
-    """Return the work of a gated delta rule, which reads a state once and writes it often.
+    """Return the work of a gated delta rule, which reads a state once and writes it several times.
 
-    `gates` are numbers of a value head and token.
+    `gates` is the count of numbers for each value head and token.
     """
-    # A value head has a state of key size by value size. A token takes about 8 FLOP for each
-    # element of it: it decays, is multiplied by a key, gets an outer product added, and is
-    # multiplied by a query. Arithmetic runs in 16 bits or wider, whatever weights and activations
-    # have. Groups are pairs of a sequence and a value head; depth is what a kernel walks step by
-    # step, the tokens.
+    # A value head has a state of key size by value size. A token needs about 8 FLOP for each
+    # element of the state: decay, multiplication by a key, addition of an outer product, and
+    # multiplication by a query. Arithmetic has 16 bits or more for all dtypes of weights and
+    # activations. A group is a pair of sequence and value head. Depth counts the tokens, which a
+    # kernel processes one after another.
     key, value = heads.sizes
     state = layers * heads.values * key * value
     values = layers * (2 * heads.keys * key + heads.values * (2 * value + gates))

@@ -1,10 +1,10 @@
-"""Short convolutions over the last tokens, in place of a mixer or beside one."""
+"""Compute short convolutions over the last tokens, as a mixer or in parallel to attention."""
 
 from specmodel.core.base.bounds import Size
 from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.core.layers.blocks import between, linear
 from specmodel.core.layers.forms import Quantity
-from specmodel.core.layers.recurrent import RecurrentMixer
+from specmodel.core.layers.recurrent import Product, RecurrentMixer
 from specmodel.core.layers.run import Pass
 from specmodel.core.layers.states import StateKeeping
 from specmodel.core.layers.stream import Stream
@@ -14,8 +14,9 @@ from specmodel.core.layers.work import Work
 class ShortConvolution(RecurrentMixer, frozen=True, kw_only=True, tag="short_convolution"):
     """Convolution over the last tokens, channel by channel, between two gates.
 
-    One matrix makes the input of the convolution and two gates, which multiply its input and its
-    output; another matrix follows. There is no state but the window: no `state_dtype` matters.
+    One matrix computes the input of the convolution and two gates, which multiply the convolution's
+    input and output. Another matrix follows. The only state is the window, so `state_dtype` has no
+    effect.
 
     Parameters
     ----------
@@ -26,8 +27,8 @@ class ShortConvolution(RecurrentMixer, frozen=True, kw_only=True, tag="short_con
 
     Notes
     -----
-    As vLLM 0.33 (``layers/mamba/short_conv.py``) and transformers 5.23 (``modeling_lfm2.py``) run
-    it, with kernels of their own for the gates. Biases are left out.
+    Separate kernels compute the gates, as in vLLM 0.33 (``layers/mamba/short_conv.py``) and
+    transformers 5.23 (``modeling_lfm2.py``). Biases are left out.
     """
 
     num_channels: Size
@@ -37,35 +38,31 @@ class ShortConvolution(RecurrentMixer, frozen=True, kw_only=True, tag="short_con
 
     @property
     def conv_channels(self) -> int:
-        """Values of a token that the convolution runs over [-]."""
+        """Values of a token that the convolution reads [-]."""
         return self.num_channels
 
     @property
     def output_size(self) -> int:
-        """Inputs of the matrix after the convolution [-]."""
+        """Input width of the matrix after the convolution [-]."""
         return self.num_channels
 
-    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights of one layer on each GPU [-]."""
-        return self.num_channels * (4 * hidden_size + self.conv_kernel) / tensor_parallel
-
-    def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
-        """Return a token's elements between matrices on each GPU, and the input widths [-]."""
-        return 4 * self.num_channels / tensor_parallel, (hidden_size,)
+    def products(self, hidden_size: int, tensor_parallel: int) -> list[Product]:
+        """Return the product before the convolution."""
+        return [Product(hidden_size, 3 * self.num_channels / tensor_parallel)]
 
 
 class BesideAttention(RecurrentMixer, frozen=True, kw_only=True, tag="beside_attention"):
-    """Convolutions and relative positions that stand beside attention in a layer of Inkling.
+    """Convolutions and relative positions in parallel to the attention of Inkling.
 
-    Keys, values, and the results of mixer and feed-forward block each pass a convolution over the
-    last tokens, which is added to them: `num_channels` in all. One matrix makes `relative_size`
-    numbers of each token and query head; another makes of these a term for each of the last
-    `relative_extent` entries, which is added to the scores.
+    Keys, values, and the outputs of mixer and feed-forward block each have a convolution over the
+    last tokens, which is added to them: `num_channels` in total. One matrix computes
+    `relative_size` numbers for each token and query head. A second matrix turns them into a term
+    for each of the last `relative_extent` entries, which is added to the scores.
 
-    As in vLLM 0.33 (``models/inkling/nvidia``), which cuts all of it over GPUs but the small second
-    matrix, and caches a row of convolved values for each token, so that it writes no window twice.
-    There the convolutions run inside kernels of norms, rotation and messages, and the terms inside
-    that of keys and values.
+    The source is vLLM 0.33 (``models/inkling/nvidia``). It cuts all matrices over GPUs except the
+    small second one, and caches a row of convolved values for each token, so it writes no window
+    twice. The convolutions run inside kernels of norms, rotation and messages, and the terms inside
+    the kernel of keys and values.
     """
 
     num_channels: Size
@@ -77,11 +74,11 @@ class BesideAttention(RecurrentMixer, frozen=True, kw_only=True, tag="beside_att
 
     @property
     def conv_channels(self) -> int:
-        """Values of a token that the convolutions run over [-]."""
+        """Values of a token that the convolutions read [-]."""
         return self.num_channels
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights of one layer on each GPU; the matrix of terms is on all [-]."""
+        """Return the weights of one layer on each GPU; every GPU has the matrix of terms [-]."""
         cut = hidden_size * self.num_heads * self.relative_size
         cut += self.num_channels * self.conv_kernel
         return cut / tensor_parallel + self.relative_size * self.relative_extent
@@ -89,7 +86,7 @@ class BesideAttention(RecurrentMixer, frozen=True, kw_only=True, tag="beside_att
     def reserved_bytes(
         self, tokens: Quantity, states: StateKeeping, stream: Stream, tensor_parallel: int
     ) -> Quantity:
-        """Return the bytes for a sequence that verifies `tokens` at once, a row for each [B]."""
+        """Return the bytes for a sequence that verifies `tokens` together, a row for each [B]."""
         return (self.conv_kernel - 2 + tokens) * self.past_token_bytes(stream, tensor_parallel)
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
@@ -97,9 +94,8 @@ class BesideAttention(RecurrentMixer, frozen=True, kw_only=True, tag="beside_att
         h, n = run.stream.hidden_size, run.layout.tensor_parallel
         heads, terms = self.num_heads / n, self.relative_size * self.relative_extent
         made = heads * self.relative_size
-        position = linear(  # a part of the product that makes queries
-            run, layers, weights=h * made, values=made, depth=0, kernels=0
-        )
+        # the first matrix is a part of the product that computes queries
+        position = linear(run, layers, h * made, made, 0, kernels=0)
         scores = Work(
             flop=run.num_tokens * (2 * layers * heads * terms),
             weight_bytes=layers * terms * BYTES_PER_ELEMENT[run.stream.weight_dtype],

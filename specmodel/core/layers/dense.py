@@ -1,4 +1,4 @@
-"""Dense feed-forward blocks, which every token passes through."""
+"""Compute dense feed-forward blocks, which process every token."""
 
 from specmodel.core.base.bounds import Size
 from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
@@ -11,14 +11,14 @@ from specmodel.core.layers.work import Work
 
 
 class DenseFeedForward(FeedForwardBlock, frozen=True, kw_only=True, tag="dense"):
-    """A feed-forward block that every token passes through.
+    """A feed-forward block that processes every token.
 
     Parameters
     ----------
     ffn_size
-        Width inside it [-].
+        Inner width [-].
     is_gated
-        Whether it has three matrices (gate, up, down) instead of two.
+        Whether there are three matrices (gate, up, down) instead of two.
     """
 
     ffn_size: Size
@@ -26,7 +26,7 @@ class DenseFeedForward(FeedForwardBlock, frozen=True, kw_only=True, tag="dense")
 
     @property
     def dense_size(self) -> int:
-        """Width of the block for every token [-]."""
+        """Width of the block that processes every token [-]."""
         return self.ffn_size
 
     def parameters(self, hidden_size: int) -> int:
@@ -51,7 +51,7 @@ class DenseFeedForward(FeedForwardBlock, frozen=True, kw_only=True, tag="dense")
 def dense_block(
     name: str, run: Pass, width: float, layers: int, is_gated: bool, dtype: str
 ) -> dict[str, Work]:
-    """Return the work of feed-forward blocks that all tokens pass, `width` wide on each GPU [-]."""
+    """Return the work of feed-forward blocks for all tokens, `width` wide on each GPU [-]."""
     if not width:
         return {}
     sizes = BlockSizes(run.stream.hidden_size, width, 2 + is_gated)

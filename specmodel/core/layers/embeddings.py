@@ -1,7 +1,7 @@
-"""Embeddings: tables looked up for the model, for each layer (PLE), or for n-grams (Engram).
+"""Compute embeddings: tables for the model, for each layer (PLE), or for n-grams (Engram).
 
-A pass reads a row of a table for each token: tables take memory, but hardly any bandwidth. An LM
-head that scores clusters of the vocabulary reads some rows of its table for each token as well.
+A pass reads one row of a table for each token: tables need memory, but hardly any bandwidth. An LM
+head that scores clusters of the vocabulary also reads some rows of its table for each token.
 """
 
 from typing import Annotated
@@ -17,22 +17,23 @@ from specmodel.core.layers.run import Pass
 from specmodel.core.layers.work import Work
 
 Rows = Annotated[int, Meta(ge=1, le=10**12)]
-"""Rows of tables, which n-grams make many [-]."""
+"""Number of rows of tables, which is large for n-grams [-]."""
 
 
 def look_up(run: Pass, *, width: int, made: int, dtype: str) -> Work:
-    """Return the work of looking up rows `width` wide and writing `made` elements of each token."""
+    """Return the work of reading a row of `width` elements and writing `made` for each token."""
     row = width * BYTES_PER_ELEMENT[run.stream.outer_dtype] + made * run.stream.residual_bytes
     return Work(activation_bytes=run.num_tokens * row, kernels=1, kind="elementwise", dtype=dtype)
 
 
 class LayerInputs(Extra, frozen=True, kw_only=True):
-    """An embedding of each token for each layer (PLE), beside the one that all layers share.
+    """An embedding of each token for each layer (PLE), in addition to the shared embedding.
 
-    One matrix makes as many values from the shared embedding, which are added. After each layer, a
-    matrix makes a gate from the layer's result, and another brings the gated embedding back to the
-    model's width. All of it has the dtype of the shared embedding. GPUs share the table and the
-    first matrix, and each has a copy of the others, as in vLLM 0.33 (``gemma4.py``).
+    One matrix computes the same number of values from the shared embedding, which are added. After
+    each layer, a matrix computes a gate from the layer's output, and another matrix projects the
+    gated embedding to the model's width. All weights have the dtype of the shared embedding. GPUs
+    split the table and the first matrix, and each has a copy of the other matrices, as in vLLM 0.33
+    (``gemma4.py``).
     """
 
     vocabulary_size: Size
@@ -49,7 +50,7 @@ class LayerInputs(Extra, frozen=True, kw_only=True):
         return sum(self._matrices(model))
 
     def weight_bytes(self, model: Around, layout: Layout) -> float:
-        """Return the bytes of `parameters` on each GPU, the table aside [B]."""
+        """Return the bytes of `parameters` on each GPU, without the table [B]."""
         (cut, copied), stream = self._matrices(model), model.stream
         return (cut / layout.tensor_parallel + copied) * BYTES_PER_ELEMENT[stream.outer_dtype]
 
@@ -58,40 +59,36 @@ class LayerInputs(Extra, frozen=True, kw_only=True):
         stream, n, num_layers = run.stream, run.layout.tensor_parallel, model.num_layers
         h, made = stream.hidden_size, num_layers * self.size
         cut, copied = self._matrices(model)
+        weights, depth = cut / n + copied, h + num_layers * (h + self.size)
+        values = h + made / n + num_layers * 2 * (h + self.size)
         return {
             "embedding": look_up(run, width=made, made=made, dtype=stream.activation_dtype),
             "layer_inputs": linear(
-                run,
-                1,
-                weights=cut / n + copied,
-                values=h + made / n + num_layers * 2 * (h + self.size),
-                depth=h + num_layers * (h + self.size),
-                kernels=1 + 2 * num_layers,
-                dtype=stream.outer_dtype,
+                run, 1, weights, values, depth, kernels=1 + 2 * num_layers, dtype=stream.outer_dtype
             ),
-            # summed and normed; multiplied by gates
+            # sum and norm; multiplication by gates
             "elementwise": between(run, 1, made * (3 + 3), kernels=1 + num_layers),
         }
 
     def reduced(self, model: Around) -> tuple[int, int]:
-        """Return the elements of a token that GPUs all-reduce, and those that they gather [-]."""
+        """Return the elements of a token that GPUs all-reduce, and that they gather [-]."""
         made = model.num_layers * self.size
         return made, made
 
     def _matrices(self, model: Around) -> tuple[int, int]:
-        """Return the weights of matrices that GPUs share, and of those that each has [-]."""
+        """Return the weights of matrices that GPUs split, and of matrices that each GPU has [-]."""
         one = model.num_layers * model.hidden_size * self.size
         return one, 2 * one + self.size
 
 
 class NgramInputs(Extra, frozen=True, kw_only=True):
-    """Embeddings of the last few tokens together, beside that of each token.
+    """Embeddings of the last few tokens together, in addition to each token's embedding.
 
-    Each of `num_tables` tables has a narrow row for a hash of the last tokens; they share the
-    model's width evenly, and have `num_rows` rows in all. A matrix for each brings its row to the
-    model's width; layers read the mean of these and the token's embedding. GPUs share the tables,
-    and each has all the matrices, as in vLLM 0.33 (``longcat_flash_ngram.py``). All of it has the
-    dtype of the shared embedding.
+    Each of `num_tables` tables has a narrow row for a hash of the last tokens. The widths of all
+    tables sum to the model's width, and they have `num_rows` rows in total. For each table, a
+    matrix projects the row to the model's width. Layers read the mean of these rows and the token's
+    embedding. GPUs split the tables, and each has all matrices, as in vLLM 0.33
+    (``longcat_flash_ngram.py``). All weights have the dtype of the shared embedding.
     """
 
     num_tables: Size
@@ -115,15 +112,13 @@ class NgramInputs(Extra, frozen=True, kw_only=True):
         values = found + self.num_tables * h
         return {
             "embedding": look_up(run, width=found, made=found, dtype=stream.activation_dtype),
-            "ngram_projections": linear(
-                run, 1, weights=weights, values=values, depth=narrow, dtype=dtype
-            ),
-            # hashes, and the mean
+            "ngram_projections": linear(run, 1, weights, values, narrow, dtype=dtype),
+            # hashes and mean
             "elementwise": between(run, 1, (self.num_tables + 2) * h, kernels=2),
         }
 
     def reduced(self, model: Around) -> tuple[int, int]:
-        """Return the elements of a token that GPUs all-reduce, and those they gather: none [-]."""
+        """Return the elements of a token that GPUs all-reduce, and that they gather: none [-]."""
         return model.hidden_size, 0
 
     def _width(self, hidden_size: int) -> int:
@@ -131,18 +126,18 @@ class NgramInputs(Extra, frozen=True, kw_only=True):
 
 
 class NgramMemory(Extra, frozen=True, kw_only=True):
-    """Tables in which n-grams of the last tokens are looked up, beside some layers (Engram).
+    """Tables in which some layers look up n-grams of the last tokens (Engram).
 
-    For each of these layers (`num_rows` names the rows of each) a token reads `num_lookups` rows,
-    one for each hash of each length of n-gram. A matrix makes of them a key for each residual
-    stream, and a value that is added in proportion to how well key and stream agree: `num_outputs`
-    model widths in all.
+    `num_rows` has the rows of each of these layers. In each layer, a token reads `num_lookups`
+    rows, one for each hash of each n-gram length. From these rows, a matrix computes a key for each
+    residual stream, and a value: `num_outputs` model widths in total. The value is added in
+    proportion to the agreement between key and stream.
 
-    Tables are on GPUs, each holding a share, if `is_on_gpu`. Otherwise the host holds them, as in
-    vLLM 0.33 by default (``config/engram.py``): they take no memory here, and rows are fetched
-    ahead. Rows have the `row_dtype`, by default 8 bits with a scale for each 32 elements. Not
-    counted: norms, the gate between, a convolution over the last tokens (which Qwen3.8 has), and
-    gathering what GPUs make of the rows.
+    With `is_on_gpu`, the GPUs split the tables. Otherwise the tables are on the host, the default
+    of vLLM 0.33 (``config/engram.py``): they need no GPU memory, and rows are fetched in advance.
+    Rows have the dtype `row_dtype`, by default 8 bits with a scale for 32 elements. Not counted:
+    norms, the gate between them, a convolution over the last tokens (in Qwen3.8), and gathering the
+    outputs of the matrix.
     """
 
     num_rows: Annotated[tuple[Rows, ...], Meta(min_length=1)]
@@ -158,7 +153,7 @@ class NgramMemory(Extra, frozen=True, kw_only=True):
 
     @property
     def table_bytes(self) -> float:
-        """Size of the tables, wherever they are [B]."""
+        """Size of the tables, on GPUs or on the host [B]."""
         return sum(self.num_rows) * self.row_size * BYTES_PER_ELEMENT[self.row_dtype]
 
     def parameters(self, model: Around) -> int:
@@ -184,15 +179,16 @@ class NgramMemory(Extra, frozen=True, kw_only=True):
 
 
 _ROWS_MOVED = 3
-"""Times that rows of an LM head are moved: read, copied, and read to be multiplied [-]."""
+"""Number of times that rows of an LM head are moved: read, copied, and read again [-]."""
 
 
 class HeadClusters(Extra, frozen=True, kw_only=True):
-    """Equal clusters of the vocabulary, of which the LM head scores only a token's best.
+    """Equal clusters of the vocabulary. The LM head scores only the best clusters of a token.
 
-    A small matrix scores clusters. The rows of the LM head in the best of them are copied for each
-    token, shared or not, and multiplied by, and the next token is one of theirs. As in vLLM
-    (``gemma4_mtp.py``), each GPU has all of a head that is cut, and scores all that is chosen.
+    A small matrix scores clusters. For each token, a kernel copies the LM head's rows in the best
+    clusters, even if tokens share clusters, and another multiplies by them. The next token is from
+    these clusters. As in vLLM (``gemma4_mtp.py``), each GPU has a full copy of the LM head if it is
+    cut, and scores all selected clusters.
     """
 
     num_clusters: Size
@@ -203,7 +199,7 @@ class HeadClusters(Extra, frozen=True, kw_only=True):
         return self.num_clusters * model.hidden_size
 
     def weight_bytes(self, model: Around, layout: Layout) -> float:
-        """Return the bytes of the matrix, and of the copy of a head that is cut [B]."""
+        """Return the bytes of the matrix, and of the copy of the LM head if it is cut [B]."""
         copied = model.vocabulary_size * model.hidden_size * (layout.tensor_parallel > 1)
         return (self.parameters(model) + copied) * BYTES_PER_ELEMENT[model.stream.outer_dtype]
 
@@ -212,8 +208,8 @@ class HeadClusters(Extra, frozen=True, kw_only=True):
         h, count, dtype = model.hidden_size, self.num_clusters, run.stream.outer_dtype
         tokens = Tokens(run.stream, run.replica.num_logits)
         scored = model.vocabulary_size * self.clusters_per_token / count
-        # scores of clusters are read; logits written, and read for the choice
+        # kernels read the scores of clusters, write logits, and read them to choose a token
         moved = count + scored * (_ROWS_MOVED * h + 2)
         clusters = linear(tokens, 1, weights=count * h, values=h + count, depth=h, dtype=dtype)
-        # best clusters, their tokens, rows of these, product, best logit, its token
+        # best clusters, their tokens, rows of these tokens, product, best logit, its token
         return {"lm_head": clusters, "head_rows": between(tokens, 1, moved, kernels=6)}

@@ -1,6 +1,6 @@
-"""Describe how engines run the same layers: what they fuse, and what they overlap.
+"""Describe how engines run the same layers: which kernels they fuse or overlap.
 
-A row an engine in ``data/engines.toml``, each figure from its source.
+The table ``data/engines.toml`` has a row for each engine, with sources.
 """
 
 import re
@@ -13,24 +13,24 @@ from msgspec.structs import replace
 from specmodel.core.base.files import toml_tables
 
 Exchange: TypeAlias = Literal["ranks", "copies", "gather"]
-"""How tokens get to whole experts on other GPUs: once to each GPU that has any of theirs, once for
-each of their experts, or all tokens to all GPUs."""
+"""How tokens get to whole experts on other GPUs: once to each GPU that has one of their experts
+("ranks"), once for each of their experts ("copies"), or all tokens to all GPUs ("gather")."""
 
 Beside: TypeAlias = Literal["router", "latent_projections", "routed_experts"]
-"""What shared experts can run beside: neither waits for the other."""
+"""Components that can run in parallel to shared experts: neither waits for the other."""
 
 Rows: TypeAlias = tuple[int, ...] | None
-"""Tokens of a sequence that a kernel takes together, None for any number [token]."""
+"""Tokens of a sequence that a kernel processes together, None for any number [token]."""
 
 Multiples: TypeAlias = tuple[int, int]
-"""What the model's width and the width of an expert's slice are padded to multiples of [-]."""
+"""Numbers to whose multiples the model's width and an expert's slice are padded [-]."""
 
 ByCapability: TypeAlias = tuple[tuple[str, Any], ...]
-"""Pairs of a compute capability, as text, and a value; that of "other" holds for all others."""
+"""Pairs of a compute capability, as text, and a value; "other" has the value of all others."""
 
 
 class EngineCode(Struct, frozen=True, kw_only=True):
-    """What the code of an engine decides about the work of a pass.
+    """Properties of an engine's code that change the work of a pass.
 
     Parameters
     ----------
@@ -38,25 +38,26 @@ class EngineCode(Struct, frozen=True, kw_only=True):
         Tokens of a sequence that read the index keys of sparse attention together, by the major
         compute capability of the GPU [token].
     beside, beside_tokens
-        Components that shared experts run beside, on a second stream, none if they take turns; and
-        in passes of up to how many tokens [token].
+        Components in parallel to which shared experts run, on a second stream; empty if components
+        run one after another. Maximum tokens of a pass for this [token].
     exchange
-        How tokens get to whole experts where attention is data-parallel.
+        How tokens get to whole experts if attention is data-parallel.
     fused_tokens
-        Tokens of a pass up to which mixed residual streams are written back and read for the next
-        block by one kernel; 0 if never [token].
+        Maximum tokens of a pass in which one kernel writes mixed residual streams back and reads
+        them for the next block; 0 if no kernel does [token].
     norm_limits, norm_tokens, norm_models
-        Up to which all-reduces one kernel does each with the norm behind it, by the compute
-        capability of the GPU; in passes of up to how many tokens [token]; and how
-        names of the models begin that are run so, an expression.
+        Maximum size of all-reduces that are fused with the next norm, by the compute capability of
+        the GPU; maximum tokens of a pass for this [token]; and a regex for the beginning of the
+        names of models for which the engine does it.
     mxfp4_multiples
-        Multiples that the model's width and that of an expert's slice are padded to in experts of
-        mxfp4, by the major compute capability of the GPU [-]. Memory counts them;
-        times have them already, as kernels were timed padded and are fitted to the sizes told.
+        Multiples to which the model's width and the width of an expert's slice are padded in mxfp4
+        experts, by the major compute capability of the GPU [-]. Memory includes the padding. Times
+        include it already, because padded kernels were timed and fitted to the original sizes.
     sparse_cache_capability
-        Compute capability of GPUs from which sparse attention's cache has 8 bits unless told [-].
+        Minimum compute capability of GPUs on which sparse attention's cache has 8 bits by default
+        [-].
     batches_in_flight
-        Batches whose tokens compressed attention has room for beside requests' own [-].
+        Batches for whose tokens compressed attention reserves memory, in addition to requests [-].
     """
 
     index_rows: ByCapability
@@ -79,14 +80,14 @@ class EngineCode(Struct, frozen=True, kw_only=True):
     def normed_tokens(
         self, model: str, compute_capability: float | None, gpus: int, row_bytes: float
     ) -> float:
-        """Return the tokens of a pass up to which all-reduces are fused with norms [token]."""
+        """Return the maximum tokens of a pass in which all-reduces are fused with norms [token]."""
         if not re.match(self.norm_models, model, re.IGNORECASE):
             return 0.0
         limits: dict[str, float] = dict(_of_gpu(self.norm_limits, float(compute_capability or 0)))
         return min(limits.get(str(gpus), 0) / row_bytes, self.norm_tokens)
 
     def padded_to(self, compute_capability: float | None) -> Multiples:
-        """Return the multiples that experts of mxfp4 are padded to on a GPU [-]."""
+        """Return the multiples to which experts of mxfp4 are padded on a GPU [-]."""
         multiples: Multiples = _of_gpu(self.mxfp4_multiples, int(compute_capability or 0))
         return multiples
 
@@ -108,14 +109,14 @@ _ROWS: dict[str, dict[str, Any]] = {
     for name, row in toml_tables(Path(__file__).parent / "data/engines.toml").items()
 }
 NO_ENGINE = EngineCode(**_ROWS["plain"])
-"""Kernels as vLLM's, one after another."""
+"""Code of no engine: vLLM's kernels, one after another."""
 UNBOUNDED = _ROWS["unbounded"]
-"""What the ideal engine does in passes of any size, with the kernels of another."""
+"""Fields that the ideal engine changes in another engine's code, for passes of any size."""
 _CODES = {name: replace(NO_ENGINE, **_ROWS[name]) for name in ("vllm", "sglang", "trtllm")}
 
 
 def has_code(stack: str) -> bool:
-    """Tell whether the engine of a stack has a row in the table."""
+    """Return whether the engine of a stack has a row in the table."""
     return stack in _CODES
 
 

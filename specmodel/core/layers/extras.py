@@ -1,7 +1,7 @@
-"""List optional parts of a model: beyond layers, embedding, LM head and one residual stream.
+"""Define the base of optional parts of a model, such as several residual streams.
 
-A new one is a frozen record in a file of this room, and a field of `Architecture` by which it is
-found: it answers here for its weights and its work.
+To add such a part, write a frozen record in a file of this room and add a field to `Architecture`.
+The record computes its weights and its work.
 """
 
 from abc import abstractmethod
@@ -19,8 +19,8 @@ from specmodel.core.layers.work import Work
 class Around(Struct, frozen=True):
     """Properties of a model that its extras depend on.
 
-    `mixed_layers` and `mixed_blocks` count the layers that read the residual stream, and their
-    mixers and feed-forward blocks [-].
+    `mixed_layers` is the number of layers that read the residual stream, and `mixed_blocks` the
+    number of their mixers and feed-forward blocks [-].
     """
 
     stream: Stream
@@ -39,13 +39,13 @@ class Extra(Record, frozen=True, kw_only=True):
     """A part of a model that is neither a mixer nor a feed-forward block."""
 
     is_embedding = False
-    """Whether its tables are stored with the embedding, in the same dtype and cut over GPUs."""
+    """Whether its tables are stored like the embedding, in the same dtype and cut over GPUs."""
 
     in_modules = False
-    """Whether layers for multi-token prediction have it too."""
+    """Whether layers for multi-token prediction also have this part."""
 
     def table_parameters(self, model: Around) -> int:
-        """Return the weights of tables, of which a token reads a row [-]."""
+        """Return the weights of tables, from which a token reads a row [-]."""
         return 0
 
     @abstractmethod
@@ -53,7 +53,7 @@ class Extra(Record, frozen=True, kw_only=True):
         """Return the weights that every token is multiplied by [-]."""
 
     def weight_bytes(self, model: Around, layout: Layout) -> float:
-        """Return the bytes on each GPU, tables that are stored with the embedding aside [B]."""
+        """Return the bytes on each GPU, without tables that are stored like the embedding [B]."""
         return self.parameters(model) * BYTES_PER_ELEMENT[model.stream.outer_dtype]
 
     def work(self, run: Pass, model: Around) -> dict[str, Work]:
@@ -61,9 +61,9 @@ class Extra(Record, frozen=True, kw_only=True):
         return {}
 
     def fused_norms(self, model: Around) -> int:
-        """Return how many norms of layers the extra's kernels compute as well [-]."""
+        """Return the number of norms of layers that the kernels of this part include [-]."""
         return 0
 
     def reduced(self, model: Around) -> tuple[int, int]:
-        """Return the elements of a token that GPUs all-reduce, and those that they gather [-]."""
+        """Return the elements of a token that GPUs all-reduce, and that they gather [-]."""
         return 0, 0

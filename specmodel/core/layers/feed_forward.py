@@ -1,4 +1,4 @@
-"""Routed experts, with shared ones, as a feed-forward block."""
+"""Compute feed-forward blocks with routed and shared experts."""
 
 from itertools import filterfalse
 from math import ceil
@@ -32,37 +32,37 @@ from specmodel.core.layers.stream import Stream
 from specmodel.core.layers.work import Work
 
 Choice = Annotated[int, Meta(ge=2, le=10**7)]
-"""Experts that there is a choice of: a single one is a dense block [-]."""
+"""Number of experts to choose from; a single expert would be a dense block [-]."""
 
 _ALWAYS = attrgetter("always_speculates")
 _TINY = 1e-300
 
 
 class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
-    """Experts that tokens choose from, and experts that every token uses.
+    """Routed experts, from which tokens choose, and shared experts, which every token uses.
 
     Parameters
     ----------
     num_experts, experts_per_token, expert_size
-        Routed experts, how many of them and of zero experts a token
-        chooses, and the width of one [-].
+        Routed experts, the number of routed and zero experts that a token chooses, and the width of
+        a routed expert [-].
     popularity_spread
-        How unequally the tokens of what a server is asked use experts: the standard deviation of
-        their popularity over its mean, 0 where all are equally popular [-].
+        Inequality in the use of experts by the requests of a server: the standard deviation of
+        their popularity over its mean, 0 if all are equally popular [-].
     num_zero_experts
-        Experts without weights that a token may choose as well, which return their input. Of the
-        others it then uses fewer: a mean, if all are equally popular [-].
+        Experts without weights, which a token may also choose and which return their input. A token
+        then uses fewer routed experts; the mean assumes that all are equally popular [-].
     expert_groups, groups_per_token
-        Groups that the experts stand in, and of how many of them a token chooses its experts [-].
+        Groups of experts, and the number of groups from which a token chooses its experts [-].
     num_shared_experts, shared_expert_size
-        Experts every token uses, and the width of one [-].
+        Experts that every token uses, and the width of one [-].
     is_gated, is_shared_apart
-        Whether an expert has three matrices (gate, up, down) instead of two; whether shared experts
-        are a dense block with norms of its own, so that GPUs sum both before they are added.
+        Whether an expert has three matrices (gate, up, down) instead of two. Whether shared experts
+        are a dense block with its own norms, so that GPUs sum each output before they add both.
     latent_size
-        Width that routed experts read and write where it is not the model's, 0 for none: one matrix
-        brings each token to it, another brings their sum back. Router and shared experts keep the
-        model's width [-].
+        Width that routed experts read and write if it differs from the model's, 0 if not: one
+        matrix projects each token to it, and another projects the experts' sum back. Router and
+        shared experts keep the model's width [-].
     """
 
     num_experts: Choice
@@ -79,20 +79,19 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
     groups_per_token: Size = 1
 
     def __post_init__(self) -> None:
-        if self.experts_per_token > self.num_experts:
-            expected = f"at most num_experts = {self.num_experts}"
-            raise InputError("experts_per_token", self.experts_per_token, expected)
+        is_part = self.experts_per_token <= self.num_experts
+        self.need(is_part, "experts_per_token", f"at most num_experts = {self.num_experts}")
         check_divisor(self, "expert_groups", "num_experts")
-        if self.groups_per_token > min(self.expert_groups, self.experts_per_token):
-            expected = "at most expert_groups, and at most experts_per_token"
-            raise InputError("groups_per_token", self.groups_per_token, expected)
-        if self.num_shared_experts and not self.shared_expert_size:
-            expected = f"a width above 0, as num_shared_experts = {self.num_shared_experts}"
-            raise InputError("shared_expert_size", self.shared_expert_size, expected)
+        is_part = self.groups_per_token <= min(self.expert_groups, self.experts_per_token)
+        expected = "at most expert_groups, and at most experts_per_token"
+        self.need(is_part, "groups_per_token", expected)
+        has_size = self.shared_expert_size or not self.num_shared_experts
+        expected = f"a width above 0, as num_shared_experts = {self.num_shared_experts}"
+        self.need(has_size, "shared_expert_size", expected)
 
     @property
     def experts(self) -> Self:
-        """The block itself, as it has experts."""
+        """The block itself, because it has experts."""
         return self
 
     @property
@@ -102,7 +101,7 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
 
     @property
     def mean_experts_per_token(self) -> float:
-        """Routed experts with weights that a token uses, a mean [-]."""
+        """Mean number of experts with weights that a token uses [-]."""
         if not self.num_zero_experts:
             return self.experts_per_token
         return self.activation_ratio * self.num_experts
@@ -113,7 +112,7 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         return experts + self.shared_parameters(hidden_size) + self._copied(hidden_size)
 
     def active_parameters(self, hidden_size: int) -> int:
-        """Return the weights of one layer that a token is multiplied by, a mean [-]."""
+        """Return the mean number of weights of one layer that multiply a token [-]."""
         experts = self.mean_experts_per_token * self.expert_parameters(hidden_size)
         return round(experts) + self.shared_parameters(hidden_size) + self._copied(hidden_size)
 
@@ -126,7 +125,7 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         return self.latent_size or hidden_size
 
     def latent_parameters(self, hidden_size: int) -> int:
-        """Return the weights of one layer to the width of routed experts and back [-]."""
+        """Return the weights of one layer that project to the experts' width and back [-]."""
         return 2 * hidden_size * self.latent_size
 
     def shared_parameters(self, hidden_size: int) -> int:
@@ -139,7 +138,7 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
 
     def weight_bytes(self, stream: Stream, layout: Layout) -> float:
         """Return the bytes of one layer on each GPU [B]."""
-        # router and latent projections are on all GPUs, in 16 bits or more where others have less
+        # each GPU has the router and latent projections, in 16 bits or more
         h, n = stream.hidden_size, layout.tensor_parallel
         width, sliced = self.routed_width(h), self.expert_size / layout.expert_tensor_parallel
         if stream.expert_dtype == "mxfp4":
@@ -155,9 +154,9 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
 
     def reductions(self, layout: Layout) -> int:
         """Return the all-reduces that follow one layer [-]."""
-        # Where attention is data-parallel and experts are whole, the all-to-all sums over experts,
-        # and only shared experts, which are cut, need an all-reduce. Where experts are cut, a
-        # reduce-scatter sums over replicas, and an all-reduce over the GPUs of each.
+        # With data-parallel attention and whole experts, the all-to-all sums over experts, and only
+        # shared experts, which are cut, need an all-reduce. With cut experts, a reduce-scatter sums
+        # over replicas, and an all-reduce over the GPUs of each replica.
         is_whole = layout.replicas > 1 and not layout.gathers_tokens
         of_routed = int(not is_whole)
         of_shared = int(bool(self.num_shared_experts) and (is_whole or self.is_shared_apart))
@@ -165,9 +164,9 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
 
     def active_experts(self, batch: Batch, routing: Routing) -> FloatArray:
         """Return the distinct experts that a pass loads in each layer [-]."""
-        # Where a group speculates only by chance, its share of speculating sequences is a mean over
-        # passes in which some do. The union over all passes is a mean of these and of decode steps,
-        # each as often as it happens: the first therefore follows from the other two.
+        # If a group does not speculate in every pass, its share of speculating sequences is a mean
+        # over the passes in which some speculate. The union over all passes is a weighted mean of
+        # these passes and decode steps. The union of these passes follows from the other two.
         uncertain = [*filterfalse(_ALWAYS, batch.groups)]
         if not uncertain:
             return self._union(batch, routing, ONE)
@@ -193,20 +192,20 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
             own = self._routed(run, layers * on_host)
             found["host_experts"] = replace(own, kind="host_experts")
         if self.num_zero_experts:
-            # Tokens are scaled, then added to what others made. vLLM 0.33
-            # (``zero_expert_router.py``) then lets expert 0 compute these choices in vain. That is
-            # left out: it loads at most one expert more.
+            # Tokens are scaled, then added to the other experts' output. In vLLM 0.33
+            # (``zero_expert_router.py``), expert 0 also computes these choices without need. This
+            # work is left out: it loads at most one more expert.
             values = (2 + 3) * run.stream.hidden_size
             found["zero_experts"] = between(run, layers, values, kernels=2)
         return found | self._beside(shared, run) | self._exchanged(run, layers)
 
     def _beside(self, shared: dict[str, Work], run: Pass) -> dict[str, Work]:
-        """Return the work of shared experts, on a second CUDA stream where the engine uses one."""
-        # Blocks with norms of their own are no part of an engine's experts (``models/gemma4.py``).
+        """Return the work of shared experts, on a second CUDA stream if the engine uses one."""
+        # Engines run blocks with their own norms separately from experts (``models/gemma4.py``).
         code = run.code
         if not shared or not code.beside or self.is_shared_apart:
             return shared
-        # their activation function runs there too
+        # their activation function also runs on the second stream
         both = shared["shared_experts"] + shared["elementwise"]
         both = replace(both, beside=code.beside, beside_tokens=code.beside_tokens)
         return {"shared_experts": both}
@@ -223,7 +222,7 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         return self.router_parameters(hidden_size) + self.latent_parameters(hidden_size)
 
     def _inclusion(self, routing: Routing) -> FloatArray:
-        """Return the chance that a token uses an expert: one for all, or one for each [-]."""
+        """Return the probability that a token uses an expert: one for all, or one for each [-]."""
         if routing.popularity is None:
             return np.asarray(self.activation_ratio)
         return check_popularity(routing.popularity, self.num_experts, self.mean_experts_per_token)
@@ -242,11 +241,11 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         groups, by_expert = batch.groups, routing.popularity is not None
         inclusion, spread = self._inclusion(routing), self._spread(routing)
         correlation = routing.correlation[..., None] if by_expert else routing.correlation
-        if spread is not None:  # tokens of one sequence share no fewer experts than any two do
+        if spread is not None:  # tokens of one sequence share at least as many experts as others
             p = float(inclusion)
             variance, _ = moments_of(p, spread)
             correlation = np.maximum(correlation, variance / max(p * (1 - p), _TINY))
-        rates = []  # at which a mean sequence of a group uses an expert, or each of them
+        rates = []  # of use by a mean sequence of each group, of any expert or of each
         for group in groups:
             q, share = group.tokens_per_sequence, group.speculating_share
             if not group.always_speculates:
@@ -257,7 +256,7 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
             used = np.minimum(inclusion + share * (used - inclusion), 1.0)
             rates.append(rate_of(used, spread))
         total, rate = batch.num_sequences, rates[0]
-        if len(groups) > 1:  # of a mean sequence
+        if len(groups) > 1:  # the mean over sequences
             shares = [group.batch_size / total for group in groups]
             shares = [share[..., None] for share in shares] if by_expert else shares
             parts = [share * each for share, each in zip(shares, rates, strict=True)]
@@ -267,23 +266,21 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         return self.num_experts * use_of(total * rate, spread)
 
     def _router(self, run: Pass, layers: int) -> Work:
-        """Return the work of scoring all experts and choosing the top k, the same on every GPU."""
+        """Return the work of scoring all experts and selecting the top k, done on every GPU."""
         h, dtype = run.stream.hidden_size, run.stream.outer_dtype
         weights, values = self.router_parameters(h), h + 3 * self._choices
-        return linear(run, layers, weights=weights, values=values, depth=h, dtype=dtype)
+        return linear(run, layers, weights, values, h, dtype=dtype)
 
     def _latents(self, run: Pass, layers: int) -> Work:
-        """Return the work of the matrices to the width of routed experts and back, on every GPU."""
-        # GPUs sum after the second matrix, which is linear, together with the shared experts (vLLM
-        # 0.33, ``models/nemotron_h.py``, ``reduce_commutative``).
+        """Return the work of projecting to the experts' width and back, done on every GPU."""
+        # As the second matrix is linear, GPUs sum after it, together with the shared experts (vLLM
+        # 0.33: ``models/nemotron_h.py``, ``reduce_commutative``).
         h, dtype = run.stream.hidden_size, run.stream.outer_dtype
         weights, both = self.latent_parameters(h), h + self.latent_size
-        return linear(
-            run, layers, weights=weights, values=2 * both, depth=both, kernels=2, dtype=dtype
-        )
+        return linear(run, layers, weights, 2 * both, both, kernels=2, dtype=dtype)
 
     def _routed(self, run: Pass, layers: float) -> Work:
-        """Return the work of routed experts, with bringing tokens to them and back."""
+        """Return the work of routed experts, including permutation of their tokens."""
         layout, stream, k = run.layout, run.stream.expert_stream, self.mean_experts_per_token
         active, pairs = Form({active_experts_of(self): 1.0}), run.everything.num_tokens * k
         if layout.expert_parallel > 1:
@@ -301,10 +298,11 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
             pairs = [self.busiest_pairs(batch, each, degree) for each in layers]
             return np.asarray(np.mean(pairs, axis=0))
         # The tokens of an expert are a sum over independent sequences. In a sequence of q tokens,
-        # each uses an expert with chance p, and two of them with covariance ``c p (1 - p)``: the
-        # variance is ``p (1 - p) q (1 + (q - 1) c)``, by the factor `clumping` above that of
-        # independent tokens. Unequal popularity adds the variance of T p between experts; a spread
-        # is part of c. The third moment takes clumped tokens as Poisson counts of clumps.
+        # each token uses an expert with probability p, and two tokens have the covariance
+        # ``c p (1 - p)``. The variance is ``p (1 - p) q (1 + (q - 1) c)``: `clumping` times the
+        # variance of independent tokens. Unequal popularity adds the variance of T p between
+        # experts; a spread is part of c. The third moment treats clumped tokens as Poisson counts
+        # of clumps.
         p, c = np.atleast_1d(self._inclusion(routing)), routing.correlation
         between = p - p.mean(axis=-1, keepdims=True)
         variance, skew = (between**2).mean(axis=-1), (between**3).mean(axis=-1)
@@ -316,12 +314,12 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         T, E, k = batch.num_tokens, self.num_experts, self.mean_experts_per_token
         clumped = batch.mean(lambda group: group.mean(lambda q: q * (1 + (q - 1) * c)))
         clumping = clumped / batch.mean(lambda group: group.mean(lambda q: q))
-        within, uneven = T * clumping * within, T * T * variance  # powers would round otherwise
+        within, uneven = T * clumping * within, T * T * variance  # T**2 would round differently
         third = clumping * (within + 3 * uneven) + T * T * T * skew
         return ranks.busiest_tokens(T * k / E, within + uneven, third, E, degree)
 
     def _exchanged(self, run: Pass, layers: int) -> dict[str, Work]:
-        """Return the work of bringing tokens to the GPUs of their experts, and back."""
+        """Return the work of sending tokens to the GPUs of their experts, and back."""
         stream, degree = run.stream.expert_stream, run.layout.expert_parallel
         experts = self.num_experts, self.experts_per_token
         groups = self.expert_groups, self.groups_per_token
@@ -332,7 +330,7 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
 
 
 def active_experts_of(experts: RoutedExperts) -> Measure:
-    """Return the distinct experts that a pass loads in each layer, as a measure [-]."""
+    """Return the measure of distinct experts that a pass loads in each layer [-]."""
     return Measure(_active, (experts,))
 
 
@@ -341,7 +339,7 @@ def _active(carried: Carried, experts: RoutedExperts) -> FloatArray:
 
 
 def _busiest_experts(carried: Carried, experts: RoutedExperts, degree: int) -> FloatArray:
-    """Return the experts that the rank with most of them loads, of `degree` ranks [-]."""
+    """Return the experts that the rank with most experts loads, of `degree` ranks [-]."""
     return ranks.busiest_experts(carried[active_experts_of(experts)], experts.num_experts, degree)
 
 

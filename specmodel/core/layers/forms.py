@@ -1,9 +1,9 @@
-"""Sums of measures of a pass: what work is before anybody says which sequences the pass carries.
+"""Represent work as sums of measures, before the sequences of a pass are known.
 
 A measure is one number of a pass, such as its tokens, or the query-key pairs of its sequences under
-a window. Each field of the work of a layer is a sum of measures with coefficients, and a layer's
-`work` is evaluated once for these sums; a pass over given sequences then takes the values of the
-measures alone (`cost.programs`).
+a window. Each field of a layer's work is a sum of measures with coefficients. A layer's `work` is
+called once to get these sums. A pass over given sequences then needs only the values of the
+measures (`cost.programs`).
 """
 
 from collections.abc import Callable, Mapping
@@ -14,32 +14,32 @@ import numpy as np
 from specmodel.core.base.units import FloatArray
 
 Rule: TypeAlias = Callable[..., FloatArray]
-"""A number of a pass, or of some of its sequences, from these and what else it is told."""
+"""Function that returns a number of a pass, from the pass and further arguments."""
 
 
 class Measure(NamedTuple):
-    """One number of a pass: a function of what the pass carries, and its further arguments.
+    """One number of a pass: a function of the pass's sequences, and its further arguments.
 
-    A kind of layer that needs a measure of its own defines the rule beside the layer. `has_context`
-    says whether the number depends on how many entries came before the pass.
+    A kind of layer that needs its own measure defines the rule in its file. `has_context` is true
+    if the number depends on the entries before the pass.
     """
 
     rule: Rule
-    told: tuple[Any, ...] = ()
+    arguments: tuple[Any, ...] = ()
     has_context: bool = False
 
 
 class Form:
     """A linear combination of measures plus a constant, as immutable as a number.
 
-    Forms are added, and multiplied or divided by numbers. Whatever would make the result depend on
-    the values of measures otherwise (products of two forms, comparisons, functions of NumPy) raises
-    a TypeError: it has to be a measure of its own.
+    Forms can be added, and multiplied or divided by numbers. Operations that depend in another way
+    on the values of measures (products of two forms, comparisons, functions of NumPy) raise a
+    TypeError. Define another measure for them.
     """
 
     __slots__ = ("constant", "terms")
 
-    __array_ufunc__ = None  # numbers of NumPy are added and multiplied as others
+    __array_ufunc__ = None  # NumPy numbers behave like Python numbers
 
     def __init__(self, terms: dict[Measure, float], constant: float = 0.0) -> None:
         self.terms = terms
@@ -76,7 +76,7 @@ class Form:
         raise TypeError("a formula of work branches on a measure, which has no value yet")
 
     def at(self, values: Mapping[Measure, FloatArray]) -> FloatArray | float:
-        """Return the sum for given values of measures."""
+        """Return the sum for given values of the measures."""
         value: FloatArray | float = self.constant
         for measure, factor in self.terms.items():
             value = value + values[measure] * factor
@@ -84,24 +84,23 @@ class Form:
 
 
 Quantity: TypeAlias = Any
-"""What formulas of work take and give: a form, or, for kernels that were timed alone, a number or
-an array of them."""
+"""Type in formulas of work: a form; for separately timed kernels, a number or an array."""
 
 
-def measured(rule: Rule, *told: Any, has_context: bool = False) -> Form:
-    """Return a form of one measure: `rule`, called with the further arguments `told`."""
-    return Form({Measure(rule, told, has_context): 1.0})
+def measured(rule: Rule, *arguments: Any, has_context: bool = False) -> Form:
+    """Return a form of one measure: `rule` with further arguments."""
+    return Form({Measure(rule, arguments, has_context): 1.0})
 
 
-def applied(function: Rule, quantity: Quantity, *told: Any) -> Quantity:
-    """Return `function` of a number, or of a form of one measure as a form of a new measure."""
+def applied(function: Rule, quantity: Quantity, *arguments: Any) -> Quantity:
+    """Return `function` of a number; or, for a form of one measure, a form of a new measure."""
     if not isinstance(quantity, Form):
-        return function(quantity, *told)
+        return function(quantity, *arguments)
     (measure,) = quantity.terms
-    return measured(_applied, function, measure, *told, has_context=measure.has_context)
+    return measured(_applied, function, measure, *arguments, has_context=measure.has_context)
 
 
 def _applied(
-    carried: Mapping[Measure, FloatArray], function: Rule, measure: Measure, *told: Any
+    carried: Mapping[Measure, FloatArray], function: Rule, measure: Measure, *arguments: Any
 ) -> FloatArray:
-    return np.asarray(function(carried[measure], *told))
+    return np.asarray(function(carried[measure], *arguments))

@@ -1,6 +1,6 @@
-"""Groups of layers that are alike, and the kinds of parts that a layer may have (`parts`).
+"""Define groups of equal layers, and collect the kinds of parts that a layer may have.
 
-The dtype of a part's weights is the `weight_dtype` of the stream that it is given.
+Each part gets a stream whose `weight_dtype` is the dtype of the part's weights.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from specmodel.core.base.bounds import Count, Size
 from specmodel.core.base.dtypes import BYTES_PER_ELEMENT, StorageDtype
-from specmodel.core.base.errors import InputError
 from specmodel.core.base.records import Record
 from specmodel.core.layers.batch import Layout
 from specmodel.core.layers.blocks import linear
@@ -25,7 +24,7 @@ from specmodel.core.layers.work import Work
 
 
 def _kinds_of(base: type[LayerPart]) -> Any:
-    """Return the union of records of a base that state a kind, from all files of this room."""
+    """Return the union of all records that derive from `base` and have a tag, from this folder."""
     room, _, own = __name__.rpartition(".")
     for file in sorted(Path(__file__).parent.glob("*.py")):
         if file.stem not in (own, "__init__"):
@@ -51,13 +50,13 @@ class LayerGroup(Record, frozen=True, kw_only=True):
     Parameters
     ----------
     count, num_norms
-        Number of layers, and norms of the model's width in each; one before each part if None [-].
+        Number of layers, and norms of the model's width in each; None for one before each part [-].
     mixer, feed_forward
         The part that mixes the tokens of a sequence, such as attention, and the part that processes
-        each token alone.
+        each token separately.
     mixer_dtype, output_dtype, ffn_dtype
-        Dtypes of weights that differ from the model's: of the mixer, of the matrix after its core,
-        and of the feed-forward block without routed experts.
+        Dtypes of weights, if they differ from the model's: of the mixer, of the matrix after its
+        core, and of the feed-forward block without routed experts.
     """
 
     count: Size
@@ -69,13 +68,12 @@ class LayerGroup(Record, frozen=True, kw_only=True):
     num_norms: Count | None = None
 
     def __post_init__(self) -> None:
-        if self.mixer is None and self.feed_forward is None:
-            raise InputError("mixer", None, "a mixer, a feed_forward, or both")
+        has_part = self.mixer is not None or self.feed_forward is not None
+        self.need(has_part, "mixer", "a mixer, a feed_forward, or both")
         parts = {"mixer_dtype": self.mixer, "output_dtype": self.mixer}
         for field, part in {**parts, "ffn_dtype": self.feed_forward}.items():
-            dtype = getattr(self, field)
-            if dtype and part is None:
-                raise InputError(field, dtype, "none, as these layers do not have this part")
+            fits = part is not None or not getattr(self, field)
+            self.need(fits, field, "none, as these layers do not have this part")
 
     @property
     def norms(self) -> int:
@@ -87,8 +85,8 @@ class LayerGroup(Record, frozen=True, kw_only=True):
 class Stored(Struct, frozen=True):
     """A mixer or feed-forward block, in the dtypes of its weights.
 
-    `stream` is the model's, with the dtype of this part as `weight_dtype`; `output_dtype` is that
-    of the matrix after a mixer's core, where it has one of its own.
+    `stream` is the model's stream, with the dtype of this part as `weight_dtype`. `output_dtype` is
+    the dtype of the matrix after a mixer's core, None if it is the same.
     """
 
     part: TokenMixer | FeedForwardBlock
@@ -105,8 +103,8 @@ class Stored(Struct, frozen=True):
         return size + output * wider
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
-        """Return the work of some layers in a pass of this part's stream, by component."""
-        # A matrix after the core that has a dtype of its own is a component of its own.
+        """Return the work of some layers in a pass with this part's stream, by component."""
+        # A matrix after the core with another dtype is a separate component.
         found = self.part.work(run, layers)
         if self.output_dtype is None or not self.part.output_size:
             return found
@@ -117,15 +115,17 @@ class Stored(Struct, frozen=True):
         both = found[name]
         summed = ("flop", "weight_bytes", "activation_bytes", "depth", "kernels")
         kept = replace(both, **{f: getattr(both, f) - getattr(counted, f) for f in summed})
-        if both.kind != output.kind:  # of layers that were timed as a whole
+        if both.kind != output.kind:  # whole layers were timed
             output = replace(output, kind=both.kind, stored_dtype=both.stored_dtype)
         others = {other: work for other, work in found.items() if other != name}
         return {name: kept, "output_projections": output} | others
 
 
 def stored_parts(layers: Iterable[LayerGroup], stream: Stream, mixers: Stream) -> dict[Stored, int]:
-    """Return how many layers have each mixer, then each feed-forward block, in its dtypes."""
-    # Blocks without a dtype of their own see `stream`, mixers see `mixers`.
+    """Return the number of layers with each mixer and each feed-forward block, in its dtypes.
+
+    `stream` is the stream of feed-forward blocks, `mixers` the stream of mixers.
+    """
     counts: dict[Stored, int] = {}
     parts: list[tuple[int, Mixer | FeedForward | None, Stream, str | None, str | None]] = []
     groups = tuple(layers)

@@ -1,7 +1,7 @@
-"""Attention whose query heads share key-value heads (MHA, GQA, MQA), with or without a window.
+"""Compute attention whose query heads share key-value heads (MHA, GQA, MQA).
 
-A pass reads the KV cache once per sequence, however many tokens it verifies. Layers of one model
-may differ in heads, in the width of keys and of values, and in whose cache they read.
+A pass reads the KV cache once per sequence, for any number of verified tokens. Layers of one model
+may have different heads, widths of keys and values, and windows, and may read other layers' caches.
 """
 
 import numpy as np
@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from specmodel.core.base.bounds import Size
 from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.core.base.errors import InputError
 from specmodel.core.layers.blocks import Heads, attention, between, linear, prompt_attention
 from specmodel.core.layers.forms import Quantity, applied
 from specmodel.core.layers.messages import partial_outputs
@@ -20,7 +19,7 @@ from specmodel.core.layers.work import Work
 
 
 class GroupedHeads(TokenMixer, frozen=True, kw_only=True):
-    """Query heads that share key-value heads; fields as in `GroupedAttention`."""
+    """Query heads that share key-value heads. `GroupedAttention` documents the fields."""
 
     num_heads: Size
     num_kv_heads: Size
@@ -41,27 +40,27 @@ class GroupedHeads(TokenMixer, frozen=True, kw_only=True):
 
     @property
     def output_size(self) -> int:
-        """Inputs of the matrix after the core [-]."""
+        """Input width of the matrix after the core [-]."""
         return self.num_heads * self.value_size
 
     def cuts(self, degree: int) -> bool:
-        """Tell whether query heads divide over GPUs, and key-value heads do or are copied."""
+        """Return whether query heads divide over GPUs, and key-value heads divide or are copied."""
         divides = not self.num_heads % degree
         return divides and (not self.num_kv_heads % degree or not degree % self.num_kv_heads)
 
     @property
     def for_head(self) -> ForHeads:
-        """`ForHeads` of this mixer, preferred to all others, with plain GQA of its sizes."""
+        """`ForHeads` with this mixer, which has priority, and with plain GQA of its sizes."""
         sizes = {name: getattr(self, name) for name in ("num_heads", "num_kv_heads", "head_dim")}
         plain = GroupedAttention(**sizes)
         return ForHeads(0, self, plain, plain)
 
     def _kv_ranks(self, tensor_parallel: int) -> int:
-        """GPUs that key-value heads are cut over; more GPUs than heads hold copies [-]."""
+        """Return the GPUs over which key-value heads are cut; further GPUs have copies [-]."""
         return min(tensor_parallel, self.num_kv_heads)
 
     def _kv_elements(self, tensor_parallel: int) -> float:
-        """Elements of a token's keys and values on each GPU [-]."""
+        """Return the elements of a token's keys and values on each GPU [-]."""
         elements = self.num_kv_heads * (self.head_dim + self.value_size)
         return elements / self._kv_ranks(tensor_parallel)
 
@@ -72,28 +71,34 @@ class GroupedAttention(GroupedHeads, frozen=True, kw_only=True, tag="attention")
     Parameters
     ----------
     num_heads, num_kv_heads, head_dim, value_head_dim
-        Query heads, key-value heads, the width of each, and that of a value head if it differs [-].
+        Query heads, key-value heads, the width of each head, and the width of a value head if it
+        differs [-].
     window
-        Last entries that a query sees; all of them if None. Attention in chunks counts as a
-        window of a chunk: exact in the first chunk, above the mean beyond it [token].
+        Number of last entries that a query sees; None for all entries. Attention in chunks counts
+        as a window of a chunk: this is exact in the first chunk, and above the mean in later ones
+        [token].
     input_size
-        Input width of queries, keys and values, if it is not the model's, as in a draft head that
-        reads an embedding and the target's features [-].
+        Input width of queries, keys and values, if it differs from the model's, as in a draft head
+        that reads an embedding and the target's features [-].
     has_output_gate
-        Whether the query projection also makes a gate for the outputs, of their width.
+        Whether the query projection also computes a gate for the outputs, of the same width.
     has_value_projection
-        Whether values have their own matrix. Without one, they are the keys before norm and
+        Whether values have their own matrix. Without a matrix, values are the keys before norm and
         rotation (V = K), and the cache still contains both.
     norms_all_heads
-        Whether one norm covers all heads of queries, and one those of keys, so that GPUs with a
-        part of the heads sum squares.
+        Whether one norm covers all query heads, and another all key heads. GPUs with a part of the
+        heads then sum squares.
     has_own_cache
-        Whether the layer makes keys and values. If not, it attends to those of an earlier layer of
-        its kind. It then has neither matrices nor a cache for them, but reads as much in a pass.
+        Whether the layer computes keys and values. If not, it attends to the keys and values of an
+        earlier layer of its kind. It then has neither matrices nor a cache for them, but reads the
+        same bytes in a pass.
 
-    Notes ----- If values have no matrix, vLLM 0.33 and SGLang 0.5.23 load that of keys twice (in
-    ``gemma4.py`` and ``gemma4_causal.py``). They then keep and read as much as with a matrix. Here
-    it counts once, as in checkpoints: 0.4 % of what a token of Gemma-4-26B-A4B reads.
+    Notes
+    -----
+    If values have no matrix, vLLM 0.33 and SGLang 0.5.23 load the matrix of keys twice (in
+    ``gemma4.py`` and ``gemma4_causal.py``). They then store and read the same bytes as with a
+    matrix. Here it counts once, as in checkpoints: 0.4 % of the bytes that a token of
+    Gemma-4-26B-A4B reads.
     """
 
     window: Size | None = None
@@ -106,9 +111,9 @@ class GroupedAttention(GroupedHeads, frozen=True, kw_only=True, tag="attention")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.has_value_projection and self.value_size != self.head_dim:
-            expected = f"head_dim = {self.head_dim}, as values are the keys and have no matrix"
-            raise InputError("value_head_dim", self.value_head_dim, expected)
+        fits = self.has_value_projection or self.value_size == self.head_dim
+        expected = f"head_dim = {self.head_dim}, as values are the keys and have no matrix"
+        self.need(fits, "value_head_dim", expected)
 
     @property
     def value_size(self) -> int:
@@ -117,18 +122,18 @@ class GroupedAttention(GroupedHeads, frozen=True, kw_only=True, tag="attention")
 
     @property
     def cached(self) -> Cached:
-        """Shape of the KV cache that the layer keeps, or reads from another layer."""
+        """Shape of the KV cache that the layer keeps, or that it reads from another layer."""
         return self.num_kv_heads, self.head_dim, self.value_size, self.window
 
     @property
     def for_head(self) -> ForHeads:
-        """`ForHeads` with this mixer without its window; layers without one are preferred."""
+        """`ForHeads` with this mixer without its window. Layers without a window have priority."""
         place = 1 if self.window is None else 2
         return replace(super().for_head, place=place, mixer=replace(self, window=None))
 
     def cuts_tokens(self, degree: int, tensor_parallel: int) -> bool:
-        """Return whether GPUs with copies of a key-value head, and its query heads, are as many."""
-        # as vLLM 0.33 checks (`verify_with_parallel_config`, `SlidingWindowSpec`)
+        """Return whether `degree` GPUs have copies of a key-value head, for equal query heads."""
+        # the same check as in vLLM 0.33 (`verify_with_parallel_config`, `SlidingWindowSpec`)
         copies, queries = tensor_parallel // self.num_kv_heads, self.num_heads // self.num_kv_heads
         return self.window is None and degree <= copies and not queries % degree
 
@@ -140,14 +145,14 @@ class GroupedAttention(GroupedHeads, frozen=True, kw_only=True, tag="attention")
         return by_head / tensor_parallel + by_kv_head / self._kv_ranks(tensor_parallel)
 
     def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
-        """Return the bytes that one layer keeps of a sequence on each GPU, at most a window [B]."""
+        """Return the bytes of a sequence in one layer on each GPU, at most a window [B]."""
         if not self.has_own_cache:
             return 0 * entries
         kept = entries if self.window is None else applied(np.minimum, entries, self.window)
         return kept * (self._kv_elements(tensor_parallel) * BYTES_PER_ELEMENT[stream.kv_dtype])
 
     def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices:
-        """Return `ContextMatrices` from features to entries; one product if not quantised."""
+        """Return the `ContextMatrices` from features to entries; one product if not quantised."""
         weights = stream.hidden_size * self.num_kv_heads * self._made_of_token
         is_whole = BYTES_PER_ELEMENT[stream.weight_dtype] >= 2
         made = self._kv_elements(tensor_parallel)
@@ -171,9 +176,7 @@ class GroupedAttention(GroupedHeads, frozen=True, kw_only=True, tag="attention")
         values = read + h + queries + (1 + gate) * outputs + made
         weights, depth = self.weights(h, n), read + outputs
         found = {
-            "attention_projections": linear(
-                run, layers, weights=weights, values=values, depth=depth, kernels=2
-            ),
+            "attention_projections": linear(run, layers, weights, values, depth, kernels=2),
             "elementwise": between(run, layers, turned, kernels=1 + gate),
         }
         if run.decoding:
@@ -187,6 +190,6 @@ class GroupedAttention(GroupedHeads, frozen=True, kw_only=True, tag="attention")
 
     @property
     def _made_of_token(self) -> int:
-        """Width of what matrices make of a token for each key-value head [-]."""
+        """Width that matrices compute for a token and each key-value head [-]."""
         values = self.value_size if self.has_value_projection else 0
         return self.head_dim + values if self.has_own_cache else 0

@@ -1,7 +1,7 @@
-"""The table of kinds of kernels: whoever adds a kind adds a row, and layers that run it.
+"""Define the kinds of kernels, from the table ``data/kinds.toml``.
 
-Kinds use a GPU in different ways, so that each has fits of its own. All that lists kinds reads this
-table: fitted stacks, intervals, sensitivities, words and plots.
+Kinds use a GPU in different ways, so each kind has its own fits. Fitted stacks, intervals,
+sensitivities, words and plots read their lists of kinds from here.
 """
 
 from collections.abc import Sequence
@@ -20,27 +20,27 @@ class KernelKind(Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     name
-        What `Work.kind`, tables of measurements and profiles call it.
+        Name in `Work.kind`, in tables of measurements and in profiles.
     follows
-        What has the dtype that its fits are named by; "" for what has no fits, as messages.
+        The data whose dtype names the fits; "" for kinds without fits, such as messages.
     fallback
-        Kind whose fits are taken where neither the stack nor typical kernels have one of this kind;
-        without it this kind must be fitted.
+        Kind whose fits are used if neither the stack nor typical kernels have a fit of this kind;
+        without a fallback, this kind must be fitted.
     own_fallback_first
-        Whether the stack's own fits of `fallback` are taken before typical ones of this kind.
+        Whether the stack's own fits of `fallback` have priority over typical fits of this kind.
     errors_of
-        Kind whose errors it has, where it has too few points for its own.
+        Kind whose errors are used, because this kind has too few points for its own.
     untimed
-        Of a kind that nobody timed, what its errors grow by where it takes the fits of `fallback`:
-        least mean error, and the standard deviations of ln(measured / predicted) that a table has
-        in common and between decoding and verifying [-].
+        For a kind that nobody timed, increase of its errors if it uses the fits of `fallback`:
+        minimum mean error, and standard deviations of ln(measured / predicted), first common to a
+        table, then between decoding and verifying [-].
     computes_as_fitted
-        Whether arithmetic runs in the dtype that was fitted, whatever a cache has.
+        Whether arithmetic runs in the fitted dtype for every dtype of a cache.
     assumption
-        What is assumed of kernels of another kind that take the fits of this one, in words.
+        In words, the assumption about kernels of another kind that use the fits of this kind.
     launches
-        How many times as long the host takes to launch one of these as a kernel of compiled code,
-        where no CUDA graph holds it [-].
+        Time that the host needs to launch one of these kernels outside a CUDA graph, relative to a
+        kernel of compiled code [-].
     """
 
     name: str
@@ -55,7 +55,7 @@ class KernelKind(Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """Name of the kind as readers see it."""
+        """Name of the kind for readers."""
         return self.name.replace("_", " ")
 
 
@@ -64,10 +64,10 @@ KINDS = {name: KernelKind(name=name, **row) for name, row in _ROWS.items()}
 """Rows by name."""
 
 FITTED_KINDS = tuple(name for name, row in KINDS.items() if row.follows)
-"""Kinds that are fitted, in the order in which profiles list them."""
+"""Kinds that have fits, in the order of profiles."""
 
 MAIN_KINDS = tuple(name for name in FITTED_KINDS if not KINDS[name].errors_of)
-"""Kinds that have errors of their own."""
+"""Kinds that have their own errors."""
 
 
 def kernel_kind(name: str) -> KernelKind:

@@ -1,4 +1,4 @@
-"""Linear attention and state spaces: gated delta nets, Kimi's, lightning attention, and Mamba-2."""
+"""Compute linear attention and state spaces: delta nets, lightning attention and Mamba-2."""
 
 from typing import Literal
 
@@ -8,7 +8,13 @@ from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.core.layers import messages
 from specmodel.core.layers.blocks import StateHeads
 from specmodel.core.layers.parts import check_divisor
-from specmodel.core.layers.recurrent import RecurrentMixer, SquareStates, verified, without_delta
+from specmodel.core.layers.recurrent import (
+    Product,
+    RecurrentMixer,
+    SquareStates,
+    verified,
+    without_delta,
+)
 from specmodel.core.layers.run import Pass
 from specmodel.core.layers.work import Work
 
@@ -16,13 +22,14 @@ from specmodel.core.layers.work import Work
 class GatedDeltaNet(RecurrentMixer, frozen=True, kw_only=True, tag="gated_delta_net"):
     """Gated delta rule over a matrix of state for each value head, after a short convolution.
 
-    The matrices before it compute queries, keys, values, an output gate, and two numbers for each
-    value head: how much it forgets and how much it learns. One matrix follows it.
+    The matrices before the rule compute queries, keys, values, an output gate, and two numbers for
+    each value head: how much it forgets and how much it learns. One matrix follows the rule.
 
     Parameters
     ----------
     num_key_heads, num_value_heads
-        Heads of queries and keys, and of values; each key head serves equally many value heads [-].
+        Heads of queries and keys, and heads of values; each key head serves the same number of
+        value heads [-].
     key_head_dim, value_head_dim
         Width of a head; a state is a matrix of these sizes for each value head [-].
     conv_kernel, state_dtype
@@ -50,32 +57,30 @@ class GatedDeltaNet(RecurrentMixer, frozen=True, kw_only=True, tag="gated_delta_
         return self.num_value_heads * self.key_head_dim * self.value_head_dim
 
     def record_bytes(self, tensor_parallel: int = 1) -> float:
-        """Return the size of a token's record in 32 bits: keys, what they changed, gates [B]."""
+        """Return the size of a token's record in 32 bits: keys, their changes, gates [B]."""
         keys = self.num_key_heads * self.key_head_dim
         recorded = keys + self.output_size + self.num_value_heads
         return recorded / tensor_parallel * BYTES_PER_ELEMENT["fp32"]
 
     @property
     def conv_channels(self) -> int:
-        """Queries, keys and values of a token, which the convolution runs over [-]."""
+        """Queries, keys and values of a token, which the convolution reads [-]."""
         return 2 * self.num_key_heads * self.key_head_dim + self.output_size
 
     @property
     def output_size(self) -> int:
-        """Inputs of the matrix after the recurrence [-]."""
+        """Input width of the matrix after the recurrence [-]."""
         return self.num_value_heads * self.value_head_dim
 
-    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights of one layer on each GPU; the norm of a head is on all [-]."""
-        h, values = hidden_size, self.num_value_heads
-        into = h * (self.conv_channels + self.output_size + 2 * values)
-        by_head = into + self.output_size * h + self._conv_weights + 2 * values
-        return by_head / tensor_parallel + self.value_head_dim
+    def products(self, hidden_size: int, tensor_parallel: int) -> list[Product]:
+        """Return the products before the recurrence: queries to gate; two numbers per head."""
+        h, made = hidden_size, self.conv_channels + self.output_size
+        per_head = 2 * self.num_value_heads / tensor_parallel
+        return [Product(h, made / tensor_parallel), Product(h, per_head)]
 
-    def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
-        """Return a token's elements between matrices on each GPU, and the input widths [-]."""
-        made = self.conv_channels + 2 * self.output_size + 2 * self.num_value_heads
-        return made / tensor_parallel, (hidden_size, hidden_size)
+    def small_weights(self, tensor_parallel: int) -> float:
+        """Return two weights per value head, and the norm, which every GPU has [-]."""
+        return 2 * self.num_value_heads / tensor_parallel + self.value_head_dim
 
     def heads(self, tensor_parallel: int) -> StateHeads:
         """Return the heads of the recurrence on each GPU."""
@@ -86,22 +91,24 @@ class GatedDeltaNet(RecurrentMixer, frozen=True, kw_only=True, tag="gated_delta_
 class KimiDeltaAttention(SquareStates, frozen=True, kw_only=True, tag="kimi_delta_attention"):
     """Delta rule over a square matrix of state for each head, after a short convolution.
 
-    Unlike gated delta nets, it has as many heads of queries and keys as of values, and forgets by a
-    number for each element of a key. One matrix computes these numbers, and one an output gate. Two
-    matrices with a head's width between them may replace either.
+    Unlike gated delta nets, it has equal numbers of query, key and value heads, and forgets by a
+    number for each element of a key. One matrix computes these numbers, and another an output gate.
+    Two matrices of low rank, with a head's width between them, may replace either matrix.
 
     Parameters
     ----------
     num_heads, head_dim
-        Heads, and the width of each and of its square state [-].
+        Heads, and the width of each head and of its square state [-].
     has_low_rank_decay, has_low_rank_gate
-        Whether two matrices compute the numbers of forgetting, and the output gate; each GPU has
-        the first matrix.
+        Whether two matrices compute the numbers of forgetting, and the output gate. Each GPU has a
+        copy of the first of two matrices.
     conv_kernel, state_dtype
         As in `GatedDeltaNet` [token].
 
-    Notes ----- If the gates have a low rank, vLLM 0.33 runs matrices with the same input as one
-    product. For Ling-3.0, whose gates have full rank, it launches four (``bailing_moe_v3.py``).
+    Notes
+    -----
+    If the gates have a low rank, vLLM 0.33 runs matrices with the same input as one product. For
+    Ling-3.0, whose gates have full rank, it launches four products (``bailing_moe_v3.py``).
 
     References
     ----------
@@ -112,48 +119,43 @@ class KimiDeltaAttention(SquareStates, frozen=True, kw_only=True, tag="kimi_delt
     has_low_rank_gate: bool = True
 
     def record_bytes(self, tensor_parallel: int = 1) -> float:
-        """Return the size of the record of a token: keys, what they changed, and gates [B]."""
+        """Return the size of the record of a token: keys, their changes, and gates [B]."""
         # Changes have 32 bits, keys and gates 16 (``KDARecoverSSMRecords`` in vLLM 0.33).
         each = BYTES_PER_ELEMENT["fp32"] + 2 * BYTES_PER_ELEMENT["bf16"]
         return self.output_size / tensor_parallel * each
 
     @property
     def conv_channels(self) -> int:
-        """Queries, keys and values of a token, which the convolution runs over [-]."""
+        """Queries, keys and values of a token, which the convolution reads [-]."""
         return 3 * self.output_size
 
-    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights of one layer on each GPU; those of no head are on all [-]."""
-        h, width, low = hidden_size, self.output_size, self._low_rank_gates
-        of_gates = (2 - low) * h * width + low * self.head_dim * width
-        learned = (h + 1) * self.num_heads  # with the rate of each head
-        by_head = 4 * h * width + of_gates + learned + self._conv_weights + width
-        return by_head / tensor_parallel + (low * h + 1) * self.head_dim
+    def products(self, hidden_size: int, tensor_parallel: int) -> list[Product]:
+        """Return the products before the recurrence: queries to values, learning, both gates."""
+        low, size = self.has_low_rank_decay + self.has_low_rank_gate, self.head_dim
+        width, heads = self.output_size / tensor_parallel, self.num_heads / tensor_parallel
+        if not low:
+            gate = Product(hidden_size, width)
+            return [Product(hidden_size, 3 * width + heads), gate, gate]
+        read_once = (5 - low) * width + heads + low * size
+        inner = [Product(size, width, is_inner=True)] * low
+        return [Product(hidden_size, read_once), *inner]
 
-    def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
-        """Return a token's elements between matrices on each GPU, and the input widths [-]."""
-        low, size = self._low_rank_gates, self.head_dim
-        by_head = self.conv_channels + 3 * self.output_size + self.num_heads
-        inputs = (hidden_size,) * (1 if low else 3) + (size,) * low
-        return by_head / tensor_parallel + 2 * low * size, inputs
+    def small_weights(self, tensor_parallel: int) -> float:
+        """Return a weight per head and per value, and the norm, which every GPU has [-]."""
+        return (self.num_heads + self.output_size) / tensor_parallel + self.head_dim
 
     def recurrence(self, run: Pass, layers: int) -> Work:
-        """Return the work of the states in some layers, with what each element forgets."""
+        """Return the work of the states in some layers; each element has its own decay."""
         tokens = verified(run, "tokens", is_mean=True)
         gates = self.head_dim + 1
         return self.updates(run, layers, gates=gates, steps=tokens, kind="kimi_recurrence")
 
-    @property
-    def _low_rank_gates(self) -> int:
-        return self.has_low_rank_decay + self.has_low_rank_gate
-
 
 class LightningAttention(SquareStates, frozen=True, kw_only=True, tag="lightning_attention"):
-    """Linear attention over a square state matrix for each head, which fades at a fixed rate.
+    """Linear attention over a square state matrix for each head, which decays at a fixed rate.
 
-    One matrix before it computes queries, keys and values of all heads, and another an output gate.
-    One matrix follows it, after a norm. It has neither a convolution nor a delta rule, and learns
-    no rate.
+    One matrix computes queries, keys and values of all heads, and another an output gate. A norm
+    and one matrix follow. There is neither a convolution nor a delta rule, and no rate is learned.
 
     Parameters
     ----------
@@ -162,10 +164,12 @@ class LightningAttention(SquareStates, frozen=True, kw_only=True, tag="lightning
     conv_kernel, state_dtype
         1, as there is no convolution; dtype of the state [token].
 
-    Notes ----- Nobody published timings of it. It uses the law of other recurrences, with errors as
-    large as for Mamba-2. SGLang 0.5.23 keeps the state in 32 bits
-    (``linear/lightning_backend.py``), vLLM 0.33 in the model's dtype by default, for Ling-2.5; it
-    dropped MiniMax-Text-01 and M1.
+    Notes
+    -----
+    Nobody published timings of it. Its times follow the law of other recurrences, with the errors
+    of Mamba-2. SGLang 0.5.23 keeps the state in 32 bits (``linear/lightning_backend.py``). vLLM
+    0.33 keeps it in the model's dtype by default, for Ling-2.5; it no longer runs MiniMax-Text-01
+    and M1.
 
     References
     ----------
@@ -180,13 +184,14 @@ class LightningAttention(SquareStates, frozen=True, kw_only=True, tag="lightning
         """Return the size of a token's record in 32 bits: keys and values [B]."""
         return 2 * self.output_size / tensor_parallel * BYTES_PER_ELEMENT["fp32"]
 
-    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights of one layer on each GPU, with those of the norm [-]."""
-        return (5 * hidden_size + 1) * self.output_size / tensor_parallel
+    def products(self, hidden_size: int, tensor_parallel: int) -> list[Product]:
+        """Return the products before the recurrence: queries, keys and values; the gate."""
+        width = self.output_size / tensor_parallel
+        return [Product(hidden_size, 3 * width), Product(hidden_size, width)]
 
-    def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
-        """Return a token's elements between matrices on each GPU, and the input widths [-]."""
-        return 5 * self.output_size / tensor_parallel, (hidden_size, hidden_size)
+    def small_weights(self, tensor_parallel: int) -> float:
+        """Return the weights of the norm on each GPU [-]."""
+        return self.output_size / tensor_parallel
 
     def recurrence(self, run: Pass, layers: int) -> Work:
         """Return the work of the states in some layers."""
@@ -197,25 +202,25 @@ class Mamba2(RecurrentMixer, frozen=True, kw_only=True, tag="mamba2"):
     """State space with a matrix of state for each head, after a short convolution.
 
     One matrix before it computes an output gate, the values written to the state, two vectors for
-    each group of heads (into and out of the state), and a step for each head. One matrix follows
-    it, after a gated norm.
+    each group of heads (into and out of the state), and a step for each head. A gated norm and one
+    matrix follow.
 
     Parameters
     ----------
     num_state_heads, state_head_dim
-        Heads, and the width of each [-].
+        Heads, and the width of each head [-].
     num_state_groups, state_dim
         Groups of heads that share the vectors into and out of their states, and the width of these
-        vectors; a state is a matrix of a head's width and this [-].
+        vectors; a state is a matrix of a head's width by this width [-].
     conv_kernel, state_dtype
         As in `GatedDeltaNet` [token].
 
     Notes
     -----
-    As vLLM 0.33 (``layers/mamba/mamba_mixer2.py``) and SGLang 0.5.23
-    (``layers/attention/mamba/mamba.py``) run it: heads and groups are cut over GPUs; a single group
-    is copied to each, any other number must divide. Where heads of a single group are cut, each
-    layer sums squares over GPUs for its norm. Biases are left out.
+    The sources are vLLM 0.33 (``layers/mamba/mamba_mixer2.py``) and SGLang 0.5.23
+    (``layers/attention/mamba/mamba.py``). Heads and groups are cut over GPUs. Each GPU has a copy
+    of a single group; several groups must divide over GPUs. If heads of a single group are cut,
+    each layer sums squares over GPUs for its norm. Biases are left out.
 
     References
     ----------
@@ -238,41 +243,38 @@ class Mamba2(RecurrentMixer, frozen=True, kw_only=True, tag="mamba2"):
 
     def record_bytes(self, tensor_parallel: int = 1) -> float:
         """Return the size of the record of a token: values, vectors into states, and steps [B]."""
-        # Steps have 32 bits, all else 16 (``append_replayssm_ring`` in vLLM 0.33).
+        # Steps have 32 bits, other values 16 (``append_replayssm_ring`` in vLLM 0.33).
         values = self.output_size / tensor_parallel + self._vectors(tensor_parallel)
         steps = self.num_state_heads / tensor_parallel
         return values * BYTES_PER_ELEMENT["bf16"] + steps * BYTES_PER_ELEMENT["fp32"]
 
     @property
     def conv_channels(self) -> int:
-        """Values of a token that the convolution runs over: those written, and both vectors [-]."""
+        """Values of a token that the convolution reads: the written ones, and both vectors [-]."""
         return self.output_size + 2 * self.num_state_groups * self.state_dim
 
     def channels_on(self, tensor_parallel: int) -> float:
-        """Return the convolution's channels on each GPU; those of a single group are on all [-]."""
+        """Return the convolution's channels on each GPU; each has those of a single group [-]."""
         return self.output_size / tensor_parallel + 2 * self._vectors(tensor_parallel)
 
     @property
     def output_size(self) -> int:
-        """Inputs of the matrix after the recurrence [-]."""
+        """Input width of the matrix after the recurrence [-]."""
         return self.num_state_heads * self.state_head_dim
 
     def cuts(self, degree: int) -> bool:
-        """Tell whether heads divide over GPUs, and groups do or there is one, which is copied."""
+        """Return whether heads divide over GPUs, and groups divide or are a single one."""
         groups = self.num_state_groups
         return not self.num_state_heads % degree and (groups == 1 or not groups % degree)
 
-    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights of one layer on each GPU [-]."""
-        channels, n = self.channels_on(tensor_parallel), tensor_parallel
-        into = hidden_size * (channels + (self.output_size + self.num_state_heads) / n)
-        by_head = self.output_size * (hidden_size + 1) + 3 * self.num_state_heads
-        return into + by_head / n + channels * self.conv_kernel
+    def products(self, hidden_size: int, tensor_parallel: int) -> list[Product]:
+        """Return the products before the recurrence, one for all."""
+        by_head = (self.output_size + self.num_state_heads) / tensor_parallel
+        return [Product(hidden_size, by_head + self.channels_on(tensor_parallel))]
 
-    def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
-        """Return a token's elements between matrices on each GPU, and the input widths [-]."""
-        made = (2 * self.output_size + self.num_state_heads) / tensor_parallel
-        return made + self.channels_on(tensor_parallel), (hidden_size,)
+    def small_weights(self, tensor_parallel: int) -> float:
+        """Return the weights of the norm, and three per head, on each GPU [-]."""
+        return (self.output_size + 3 * self.num_state_heads) / tensor_parallel
 
     def heads(self, tensor_parallel: int) -> StateHeads:
         """Return the heads of the recurrence on each GPU."""
@@ -289,7 +291,7 @@ class Mamba2(RecurrentMixer, frozen=True, kw_only=True, tag="mamba2"):
         found, layout = super().work(run, layers), run.layout
         if layout.tensor_parallel == 1 or self.num_state_groups > 1:
             return found
-        # heads of a single group are cut: norms sum squares over GPUs, 4 B a token and layer
+        # heads of a single group are cut: norms sum squares over GPUs, 4 B per token and layer
         found["norm_reduction"] = messages.all_reduces(
             ranks.all_reduce(layout.tensor_parallel, layout.gpus_per_node),
             run.num_tokens * (layers * BYTES_PER_ELEMENT["fp32"]),
@@ -299,5 +301,5 @@ class Mamba2(RecurrentMixer, frozen=True, kw_only=True, tag="mamba2"):
         return found
 
     def _vectors(self, tensor_parallel: int) -> float:
-        """Width of the vectors of all groups on each GPU, into states or out of them [-]."""
+        """Return the width of all groups' vectors into states, or out of them, on each GPU [-]."""
         return max(self.num_state_groups / tensor_parallel, 1) * self.state_dim

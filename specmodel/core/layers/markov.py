@@ -1,7 +1,7 @@
-"""A Markov head, which makes the tokens of a block that was drafted at once depend on each other.
+"""Compute a Markov head, which makes each token of a drafted block depend on the token before.
 
-A small table and a small matrix make a bias from the token that was just chosen, which is added to
-the logits of the next position: positions are chosen one after another.
+From the token just chosen, a small table and a small matrix compute a bias, which is added to the
+logits of the next position. Tokens are therefore chosen one after another.
 """
 
 from specmodel.core.base.bounds import Size
@@ -13,22 +13,21 @@ from specmodel.core.layers.run import Pass
 from specmodel.core.layers.work import Work
 
 _LOGITS_MOVED = 4
-"""Times that all logits of a position are read or written: logits and bias read, the sum written,
-and read for the choice [-]."""
+"""Number of times that all logits of a position are read or written [-]: kernels read logits and
+bias, write the sum, and read it to choose a token."""
 
 
 class MarkovHead(Extra, frozen=True, kw_only=True):
     """Bias of low `rank` on the logits of a position, from the token before it (DSpark).
 
-    The table has an entry for each of `vocabulary_size` tokens that may come before, those of the
-    target. With `has_confidence`, a vector tells from the state of a position and from the table
-    how likely the token will be accepted.
+    The table has an entry for each of the target's `vocabulary_size` tokens. With `has_confidence`,
+    a vector predicts the acceptance of a token from the state of its position and the table.
 
-    As in vLLM 0.33 (``qwen3_dspark.py``), each GPU has all of it: cutting it would take messages at
-    each position. The vector's dot products, which run only with adaptive verification, take memory
-    here but no time. With `num_candidates`, the bias is computed for so many of the best logits of
-    a position (`dspark_draft_topk`, ``v1/worker/gpu/spec_decode/dspark/speculator.py``): their rows
-    of the matrix are read by each sequence.
+    Each GPU has a full copy, as in vLLM 0.33 (``qwen3_dspark.py``): if it were cut, each position
+    would need messages. The vector is used only with adaptive verification; here it needs memory
+    but no time. With `num_candidates`, the bias is computed only for this number of best logits
+    (`dspark_draft_topk`, ``v1/worker/gpu/spec_decode/dspark/speculator.py``), and each sequence
+    reads their rows of the matrix.
     """
 
     rank: Size
@@ -41,12 +40,12 @@ class MarkovHead(Extra, frozen=True, kw_only=True):
         return self.vocabulary_size * self.rank
 
     def parameters(self, model: Around) -> int:
-        """Return the weights that are multiplied by [-]."""
+        """Return the weights of the matrix and the vector [-]."""
         vector = model.hidden_size + self.rank if self.has_confidence else 0
         return model.vocabulary_size * self.rank + vector
 
     def weight_bytes(self, model: Around, layout: Layout) -> float:
-        """Return the bytes of the table and the matrix, which each GPU holds whole [B]."""
+        """Return the bytes of the table and the matrix, which each GPU has in full [B]."""
         weights = self.table_parameters(model) + self.parameters(model)
         return weights * BYTES_PER_ELEMENT[model.stream.outer_dtype]
 
@@ -58,5 +57,5 @@ class MarkovHead(Extra, frozen=True, kw_only=True):
             return {"markov_choice": between(run, 1, moved, kernels=4)}
         bias = linear(run, 1, weights=size * rank, values=rank + size, depth=rank, dtype=dtype)
         moved = 2 * rank + _LOGITS_MOVED * size
-        chosen = between(run, 1, moved, kernels=4)  # row, sum, choice, keeping it
+        chosen = between(run, 1, moved, kernels=4)  # row, sum, choice, storing the token
         return {"markov_bias": bias, "markov_choice": chosen}

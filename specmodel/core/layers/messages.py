@@ -1,4 +1,4 @@
-"""Work of messages between GPUs, and of those that bring tokens to their experts and back."""
+"""Compute the work of messages between GPUs, such as those that bring tokens to experts."""
 
 from specmodel.core.algebra import ranks
 from specmodel.core.algebra.ranks import Message
@@ -8,15 +8,15 @@ from specmodel.core.layers.run import Pass
 from specmodel.core.layers.work import Work
 
 DEEPEP_HOPS = 9
-"""Hops of the network that a message of DeepEP waits for [-]. This is a fit: on 16 to 256 H800 both
-messages took 42 to 57 us more than their bytes at the network's peak."""
+"""Hops of the network that a message of DeepEP waits for [-]. The value was fitted: on 16 to 256
+H800, both messages took 42 to 57 us longer than their bytes at the network's peak rate."""
 
 _LOG_SUM_BYTES = 4
-"""Size of the logarithm of the sum of exponentials of a head's scores [B]."""
+"""Size of the logarithm of a head's sum of exponentials [B]."""
 
 
 def message(sent: Message, sent_bytes: Quantity, *, collectives: float, rounds: float) -> Work:
-    """Return the work of collectives on tensors of `sent_bytes`, whose hops `rounds` wait for."""
+    """Return the work of collectives on `sent_bytes`; the hops are waited for `rounds` times."""
     return Work(
         kind="message",
         link_bytes=sent_bytes * sent.link_share,
@@ -29,9 +29,9 @@ def message(sent: Message, sent_bytes: Quantity, *, collectives: float, rounds: 
 
 
 def all_reduces(sent: Message, reduced_bytes: Quantity, *, count: float, ranks: int) -> Work:
-    """Return the work of equal all-reduces, `reduced_bytes` in all, on `ranks` GPUs of a node."""
-    # What a GPU sends inside the node depends on the engine's algorithm, and is not counted here;
-    # across nodes it is a ring's.
+    """Return the work of equal all-reduces of `reduced_bytes` in total; `ranks` GPUs per node."""
+    # Traffic inside a node depends on the engine's algorithm and is not counted here. Across
+    # nodes, it is the traffic of a ring.
     return Work(
         kind="message",
         network_bytes=reduced_bytes * sent.network_share,
@@ -48,22 +48,23 @@ def exchanged(
 ) -> dict[str, Work]:
     """Return the work of bringing tokens to their experts and back, as the engine does it.
 
-    `width` is that of what experts read; `shares` are the chance that a token uses any expert of a
-    GPU, and the copies of it that a GPU gets if each of its experts has one [-]; `value_bytes` the
-    size of an element on its way there [B].
+    `width` is the width that experts read. `shares` has the probability that a token uses any
+    expert of a GPU, and the number of copies that a GPU gets if each of its experts gets one [-].
+    `value_bytes` is the size of an element on its way to the experts [B].
     """
     layout, by, back = run.layout, run.code.exchange, run.stream.residual_bytes
     if layout.replicas == 1:
         return {}
     if layout.gathers_tokens or by == "gather":
-        # Tokens of all replicas are gathered, and sums over experts scattered: both together send
-        # as much as an all-reduce, in as many hops. That is over the replicas, whose GPUs do it
-        # side by side where experts are cut, or over all GPUs, which then have a part of the tokens
-        # each. In 16 bits (`AgRsAll2AllManager` in ``device_communicators/all2all.py`` of vLLM 0.14
-        # and ``layers/dp_attention.py`` of SGLang 0.5.23).
+        # GPUs gather the tokens of all replicas, and scatter the sums over experts. Both together
+        # send the bytes of one all-reduce in the same number of hops. With cut experts, the
+        # all-reduce is over the replicas, and the GPUs of a replica work in parallel. Otherwise it
+        # is over all GPUs, each of which has a part of the tokens. Values have 16 bits
+        # (`AgRsAll2AllManager` in ``device_communicators/all2all.py`` of vLLM 0.14;
+        # ``layers/dp_attention.py`` of SGLang 0.5.23).
         gpus = layout.num_gpus, layout.gpus_per_node
         if layout.gathers_tokens:
-            gpus = layout.replicas, layout.replicas_per_node
+            gpus = layout.replicas, max(layout.gpus_per_node // layout.tensor_parallel, 1)
         gathered = run.everything.num_tokens * (layers * width * back)
         sent_by = ranks.all_reduce(*gpus)
         both = message(sent_by, gathered, collectives=2 * layers, rounds=layers)
@@ -71,7 +72,8 @@ def exchanged(
     sent_by = ranks.all_to_all(layout.expert_parallel, layout.gpus_per_node)
     row = shares[0] * width * (value_bytes + back)
     if by == "copies":
-        sent_by = ranks.beside_network(sent_by, DEEPEP_HOPS)
+        if sent_by.network_hops:  # the part for other nodes takes longer than the parallel rest
+            sent_by = Message(0.0, sent_by.network_share, 0, DEEPEP_HOPS)
         scale = 4 / 128 if value_bytes <= 1 else 0.0  # 32 bits for 128 elements of 8 bits
         row = shares[1] * width * (value_bytes + scale + back)
     sent = run.num_tokens * (layers * row / layout.tensor_parallel)
@@ -79,11 +81,11 @@ def exchanged(
 
 
 def partial_outputs(run: Pass, layers: int, tokens: Quantity, heads: Heads) -> dict[str, Work]:
-    """Return the work of sharing queries, and outputs for parts of a sequence, among its holders.
+    """Return the work of attention whose cached tokens are split over several GPUs (holders).
 
-    Queries of all heads are gathered, then the logarithms of sums of each part in 32 bits, and
-    outputs weighted by them are summed and scattered (`cp_lse_ag_out_rs` of vLLM 0.24 and 0.33, the
-    default). Kernels put queries in order, weight outputs, and put these in order too.
+    GPUs gather the queries of all heads, then the logarithms of each part's sum in 32 bits. Outputs
+    are weighted by these logarithms, summed and scattered (`cp_lse_ag_out_rs`, the default of vLLM
+    0.24 and 0.33). Kernels reorder queries, weight outputs, and reorder outputs.
     """
     n, (query, output) = heads.holders, heads.sizes
     if n == 1:
@@ -97,7 +99,7 @@ def partial_outputs(run: Pass, layers: int, tokens: Quantity, heads: Heads) -> d
 
 
 def gathers(run: Pass, gathered_bytes: Quantity, count: int) -> Work:
-    """Return the work of `count` gathers or scatters among GPUs that share a sequence's tokens."""
-    # each sends half of an all-reduce, in half the hops
+    """Return the work of `count` gathers or scatters among GPUs that split a sequence's tokens."""
+    # a gather sends half the bytes of an all-reduce in half the hops
     sent = ranks.all_reduce(run.layout.decode_context_parallel, run.layout.gpus_per_node)
     return message(sent, gathered_bytes / 2, collectives=count, rounds=count / 2)

@@ -1,8 +1,9 @@
-"""Define what a mixer or feed-forward block provides besides its sizes.
+"""Define the bases of mixers and feed-forward blocks.
 
-A new kind is a frozen record in a file of its own in this room, where `group` finds it by its base
-here and its `tag`. It states what is abstract here. A matrix after a mixer's core is named
-by `output_size` and by the component that it is part of, `output_component`.
+To add a kind, write a frozen record with a `tag` in a new file of this folder, derived from a base
+here; `group` finds it. The record implements the abstract methods. If a mixer has a matrix after
+its core, `output_size` is the matrix's input width, and `output_component` the component of its
+work.
 """
 
 from abc import abstractmethod
@@ -11,7 +12,6 @@ from typing import Any
 from msgspec import Struct
 
 from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.core.base.errors import InputError
 from specmodel.core.base.records import Record
 from specmodel.core.layers.batch import Layout
 from specmodel.core.layers.forms import Quantity
@@ -21,20 +21,20 @@ from specmodel.core.layers.stream import Stream
 from specmodel.core.layers.work import Work
 
 Cached = tuple[int, int, int, int | None]
-"""Shape of a cache that layers share: key-value heads, widths of keys and values, and window."""
+"""Shape of a cache that layers share: key-value heads, widths of keys and values, window."""
 
 ContextMatrices = tuple[float, float, bool]
-"""Matrices of one layer that make entries of a target's features: their weights and what they make
-of a token, on each GPU [-], and whether engines run those of all layers as one product."""
+"""Matrices of one layer that compute cache entries from a target's features: their weights, their
+outputs per token, both on each GPU [-]; and whether engines run all layers as one product."""
 
 
 class ForHeads(Struct, frozen=True):
     """Mixers that draft heads derive from a mixer of their target.
 
-    Heads prefer the mixer with the least `place` [-]; `mixer` is its form in a layer of an MTP
-    module. Heads with a shape of their own use `plain`, the mixer without extras, and `grouped` if
-    the mixer has keys for each head; None stands for heads of the usual sizes. `fills_blocks` tells
-    whether heads that draft blocks have layers like those of MTP modules.
+    Heads use the mixer with the smallest `place` [-]. `mixer` is its form in an MTP module. Heads
+    with their own shape use `plain`, the mixer without options, or `grouped` if the mixer has keys
+    for each head; None stands for heads of the usual sizes. With `fills_blocks`, heads that draft
+    blocks have the same layers as MTP modules.
     """
 
     place: int
@@ -45,10 +45,9 @@ class ForHeads(Struct, frozen=True):
 
 
 def check_divisor(part: Record, name: str, whole: str) -> None:
-    """Refuse a number of a layer that does not divide another, by their names."""
-    divisor, number = getattr(part, name), getattr(part, whole)
-    if number % divisor:
-        raise InputError(name, divisor, f"a divisor of {whole} = {number}")
+    """Refuse a field `name` that does not divide the field `whole`."""
+    number = getattr(part, whole)
+    part.need(not number % getattr(part, name), name, f"a divisor of {whole} = {number}")
 
 
 class LayerPart(Record, frozen=True, tag_field="kind"):
@@ -56,17 +55,17 @@ class LayerPart(Record, frozen=True, tag_field="kind"):
 
     @property
     def kind(self) -> str:
-        """Name of the kind, by which tables of files tell it from others."""
+        """Name of the kind in files."""
         return str(self.__struct_config__.tag)
 
     is_mixer = False
 
     output_component = ""
-    """Component that holds the matrix after a mixer's core, where there is one."""
+    """Component that contains the work of the matrix after a mixer's core, if there is one."""
 
     @property
     def output_size(self) -> int:
-        """Inputs of the matrix after a mixer's core, 0 where there is none [-]."""
+        """Input width of the matrix after a mixer's core, 0 if there is none [-]."""
         return 0
 
     @abstractmethod
@@ -78,12 +77,12 @@ class LayerPart(Record, frozen=True, tag_field="kind"):
         """Return the work of some layers in a pass, by component."""
 
     def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices | None:
-        """Return `ContextMatrices`, which turn a target's features into cache entries, if any."""
+        """Return the `ContextMatrices` from a target's features to cache entries, None for none."""
         return None
 
 
 class FeedForwardBlock(LayerPart, frozen=True):
-    """Part of a layer that processes each token by itself."""
+    """Part of a layer that processes each token separately."""
 
     @property
     def experts(self) -> Any:
@@ -92,7 +91,7 @@ class FeedForwardBlock(LayerPart, frozen=True):
 
     @property
     def dense_size(self) -> int:
-        """Width of a block that every token passes, 0 if there is none [-]."""
+        """Width of a block that processes every token, 0 if there is none [-]."""
         return 0
 
     @abstractmethod
@@ -100,7 +99,7 @@ class FeedForwardBlock(LayerPart, frozen=True):
         """Return the weights of one layer [-]."""
 
     def active_parameters(self, hidden_size: int) -> int:
-        """Return the weights of one layer that a token is multiplied by, a mean [-]."""
+        """Return the mean number of weights of one layer that multiply a token [-]."""
         return self.parameters(hidden_size)
 
     @abstractmethod
@@ -116,45 +115,45 @@ class TokenMixer(LayerPart, frozen=True):
     output_component = "attention_projections"
 
     norms_all_heads = False
-    """Whether queries, and keys, are normed over all heads: a sum over GPUs that share them."""
+    """Whether one norm covers all heads, so that GPUs with a part of the heads sum squares."""
 
     is_recurrent = False
-    """Whether a sequence has a state that each token changes, so that drafts cannot branch."""
+    """Whether a sequence has a state that each token changes, so drafts cannot branch."""
 
     @property
     def pools_tokens(self) -> bool:
-        """Whether entries are made of several tokens in a row, so that drafts cannot branch."""
+        """Whether an entry combines several successive tokens, so drafts cannot branch."""
         return False
 
     @property
     def cached(self) -> Cached | None:
-        """Shape of the KV cache that the layer keeps or reads, None if no layer reads another's."""
+        """Shape of the KV cache that the layer keeps or reads, None if layers share no caches."""
         return None
 
     @property
     def has_own_cache(self) -> bool:
-        """Whether the layer has a cache of its own, instead of reading another layer's."""
+        """Whether the layer has its own cache, instead of reading another layer's cache."""
         return True
 
     @property
     def selects(self) -> bool | None:
-        """Whether the layer selects entries for its kind, None if its kind needs no selection."""
+        """Whether the layer selects entries for its kind, None if its kind selects none."""
         return None
 
     @property
     def for_head(self) -> ForHeads | None:
-        """Mixers that draft heads derive from this one, None if they derive none."""
+        """Mixers that draft heads derive from this mixer, None if there are none."""
         return ForHeads(1, self)
 
     cut_by = "num_heads"
-    """Fields that divide over GPUs: what is of no such part is copied to each."""
+    """Fields that divide over GPUs. Each GPU has a copy of parts that belong to none of them."""
 
     def cuts(self, degree: int) -> bool:
-        """Tell whether tensor parallelism of this degree can cut the mixer."""
+        """Return whether tensor parallelism of this degree can cut the mixer."""
         return not any(getattr(self, name) % degree for name in self.cut_by.split())
 
     def cuts_tokens(self, degree: int, tensor_parallel: int) -> bool:
-        """Tell whether `degree` GPUs with equal caches can split its tokens; True without one."""
+        """Return whether `degree` GPUs can split the cached tokens; True without a cache."""
         return self.is_recurrent
 
     @abstractmethod
@@ -168,11 +167,11 @@ class TokenMixer(LayerPart, frozen=True):
     def reserved_bytes(
         self, tokens: Quantity, states: StateKeeping, stream: Stream, tensor_parallel: int
     ) -> Quantity:
-        """Return the bytes reserved for a sequence that verifies `tokens` at once [B]."""
+        """Return the bytes reserved for a sequence that verifies `tokens` together [B]."""
         return self.sequence_bytes(tokens, stream, tensor_parallel)
 
     def widened_bytes(self, stream: Stream, tensor_parallel: int) -> float:
-        """Return the bytes that matrices of a wider dtype need beyond that of the others [B]."""
+        """Return the extra bytes of matrices that have a wider dtype than the others [B]."""
         return 0.0
 
     def weight_bytes(self, stream: Stream, layout: Layout) -> float:

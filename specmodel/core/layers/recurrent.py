@@ -1,11 +1,11 @@
-"""What recurrent mixers share: a sequence keeps a state of fixed size, whatever its context.
+"""Define the common parts of recurrent mixers, whose states do not grow with the context.
 
-A pass reads the state of each sequence once, and writes it as `StateKeeping` says. Beside the state
-a sequence keeps a window of past tokens for a convolution.
+A pass reads the state of each sequence once, and writes it as `StateKeeping` describes. A sequence
+also keeps a window of past tokens for a convolution.
 """
 
 from operator import methodcaller
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
 from msgspec.structs import replace
@@ -26,6 +26,17 @@ StateDtype = Literal["fp32", "bf16", "fp16"]
 """Dtypes of a recurrent state."""
 
 
+class Product(NamedTuple):
+    """A matrix product before the core: its input width, and its outputs on each GPU [-].
+
+    If it `is_inner`, it reads the output of another product instead of hidden values.
+    """
+
+    read: int
+    made: float
+    is_inner: bool = False
+
+
 class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
     """A recurrent state, and before it a convolution over the last `conv_kernel` tokens."""
 
@@ -36,32 +47,32 @@ class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
     is_recurrent = True
 
     moved_between = 3, 1
-    """Numbers that small kernels between matrices read or write for each input of the last matrix,
-    and how many kernels [-]: by default those of a gated norm."""
+    """Values that small kernels between matrices read or write for each input of the last matrix,
+    and the number of kernels [-]; by default, those of a gated norm."""
 
     @property
     def for_head(self) -> None:
-        """None, as no draft head is recurrent."""
+        """None, because no draft head is recurrent."""
 
     @property
     def state_size(self) -> int:
-        """Elements of the state of a sequence in one layer, 0 for none beside the window [-]."""
+        """Elements of the state of a sequence in one layer, 0 if only the window is kept [-]."""
         return 0
 
     @property
     def conv_channels(self) -> int:
-        """Values of a token that the convolution runs over, 0 where there is none [-]."""
+        """Values of a token that the convolution reads, 0 without a convolution [-]."""
         return 0
 
     def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
-        """Return the bytes one layer keeps of a sequence on each GPU, whatever its context [B]."""
+        """Return the bytes that one layer keeps of a sequence on each GPU, for any context [B]."""
         window = self.past_token_bytes(stream, tensor_parallel) * (self.conv_kernel - 1)
         return 0 * entries + self.state_bytes(tensor_parallel) + window
 
     def reserved_bytes(
         self, tokens: Quantity, states: StateKeeping, stream: Stream, tensor_parallel: int
     ) -> Quantity:
-        """Return the bytes on each GPU for a sequence that verifies `tokens` at once [B]."""
+        """Return the bytes on each GPU for a sequence that verifies `tokens` together [B]."""
         past = applied(states.past_tokens, tokens, self.conv_kernel - 1)
         return (
             applied(states.states, tokens) * self.state_bytes(tensor_parallel)
@@ -74,7 +85,7 @@ class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
         return self.state_size / tensor_parallel * BYTES_PER_ELEMENT[self.state_dtype]
 
     def record_bytes(self, tensor_parallel: int = 1) -> float:
-        """Return the size of the record from which a token's state update is replayed [B]."""
+        """Return the size of the record from which engines replay a token's state update [B]."""
         return 0.0
 
     def past_token_bytes(self, stream: Stream, tensor_parallel: int = 1) -> float:
@@ -85,12 +96,21 @@ class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
         """Return the channels of the convolution on each GPU [-]."""
         return self.conv_channels / tensor_parallel
 
-    def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
-        """Return the values of a token between the matrices, and the widths of their inputs [-].
+    def products(self, hidden_size: int, tensor_parallel: int) -> list[Product]:
+        """Return the products before the recurrence that the engine launches."""
+        return []
 
-        Values on each GPU that matrices write, or the last one reads; inputs of all but the last.
-        """
-        return 0.0, ()  # none but the last
+    def small_weights(self, tensor_parallel: int) -> float:
+        """Return the weights of norms and vectors on each GPU [-]."""
+        return 0.0
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights of one layer on each GPU [-]."""
+        products = self.products(hidden_size, tensor_parallel)
+        matrices = self.output_size / tensor_parallel * hidden_size
+        matrices += sum(product.read * product.made for product in products)
+        convolution = self.channels_on(tensor_parallel) * self.conv_kernel
+        return matrices + convolution + self.small_weights(tensor_parallel)
 
     def heads(self, tensor_parallel: int) -> StateHeads:
         """Return the heads of the recurrence on each GPU."""
@@ -102,29 +122,25 @@ class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
+        # hidden values are read once for all products
         h, n = run.stream.hidden_size, run.layout.tensor_parallel
-        (made, inputs), width = self.products(h, n), self.output_size / n
+        products, width = self.products(h, n), self.output_size / n
         moved, launched = self.moved_between
         weights = self.weights(h, n) - self.channels_on(n) * self.conv_kernel
-        values, depth, kernels = 2 * h + made, sum(inputs) + width, len(inputs) + 1
+        values = 2 * h + width + sum(each.made + each.read * each.is_inner for each in products)
+        depth, kernels = width + sum(each.read for each in products), len(products) + 1
         found = {
-            "recurrent_projections": linear(
-                run, layers, weights=weights, values=values, depth=depth, kernels=kernels
-            ),
+            "recurrent_projections": linear(run, layers, weights, values, depth, kernels=kernels),
             "elementwise": between(run, layers, moved * width, kernels=launched),
             "short_convolution": self.convolution(run, layers) if self.conv_channels else Work(),
             "recurrence": self.recurrence(run, layers) if self.state_size else Work(),
         }
         return {name: work for name, work in found.items() if work.kernels}
 
-    @property
-    def _conv_weights(self) -> int:
-        return self.conv_channels * self.conv_kernel
-
     def convolution(self, run: Pass, layers: int, *, cached: int = 0) -> Work:
-        """Return the work of convolutions, which keep a window after each token, in some layers."""
-        # A window of all tokens but the newest is read, and written but for `cached` rows after the
-        # first token; each later one adds a row to it [-].
+        """Return the work of convolutions in some layers, which keep a window after each token."""
+        # Kernels read a window of all tokens except the newest. After the first token, they write
+        # it except `cached` rows. After each later token, they write one more row [-].
         sequences, width = run.replica.num_sequences, self.conv_kernel
         channels = layers * self.channels_on(run.layout.tensor_parallel)
         row_bytes = channels * run.stream.residual_bytes
@@ -139,8 +155,8 @@ class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
             dtype=run.stream.activation_dtype,
         )
 
-    def updates(self, run: Pass, layers: int, steps: Quantity = 0.0, **told: Any) -> Work:
-        """Return the work of state updates; `told` is passed on to `blocks.recurrence`."""
+    def updates(self, run: Pass, layers: int, steps: Quantity = 0.0, **settings: Any) -> Work:
+        """Return the work of state updates; `blocks.recurrence` gets `settings`."""
         sequences, n = run.replica.num_sequences, run.layout.tensor_parallel
         updates = Updates(
             num_sequences=sequences,
@@ -148,11 +164,11 @@ class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
             recorded_bytes=2 * self.record_bytes(n) * verified(run, "recorded"),
             steps=steps,
         )
-        return recurrence(run, layers, self.heads(n), updates, self.state_dtype, **told)
+        return recurrence(run, layers, self.heads(n), updates, self.state_dtype, **settings)
 
 
 class SquareStates(RecurrentMixer, frozen=True, kw_only=True):
-    """Heads with a square matrix of state each; as many of queries and keys as of values."""
+    """Heads with a square matrix of state each; queries, keys and values have equal heads."""
 
     num_heads: Size
     head_dim: Size
@@ -164,7 +180,7 @@ class SquareStates(RecurrentMixer, frozen=True, kw_only=True):
 
     @property
     def output_size(self) -> int:
-        """Inputs of the matrix after the recurrence [-]."""
+        """Input width of the matrix after the recurrence [-]."""
         return self.num_heads * self.head_dim
 
     def heads(self, tensor_parallel: int) -> StateHeads:
@@ -174,10 +190,10 @@ class SquareStates(RecurrentMixer, frozen=True, kw_only=True):
 
 
 def verified(run: Pass, name: str, *, is_mean: bool = False) -> Form:
-    """Return the states or tokens that a method of `StateKeeping` counts, over all sequences [-].
+    """Return the sum, over sequences, of states or tokens that a `StateKeeping` method counts [-].
 
-    The method, `name`, counts for one sequence, given how many of its tokens may be the last
-    accepted. If `is_mean`, the mean over sequences is returned instead of the sum.
+    The method, `name`, counts for one sequence, from the number of its tokens that may be the last
+    accepted. With `is_mean`, return the mean instead of the sum.
     """
     return measured(_verified, run.states, name, is_mean)
 
@@ -189,5 +205,5 @@ def _verified(carried: Carried, states: StateKeeping, name: str, is_mean: bool) 
 
 
 def without_delta(recurrence: Work) -> Work:
-    """Return a recurrence without a delta rule: 6 FLOP for each element and token instead of 8."""
+    """Return a recurrence without a delta rule: 6 FLOP per element and token instead of 8."""
     return replace(recurrence, flop=recurrence.flop * 0.75, kind="state_space")

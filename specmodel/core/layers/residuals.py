@@ -1,8 +1,7 @@
-"""What replaces the single residual stream of a model.
+"""Compute several residual streams, or attention to earlier sums, in place of one stream.
 
-Either several streams are mixed, or earlier sums are attended to. Blocks of a layer still read and
-write one row of the model's width for each token. What comes on top is done beside the norm before
-each block, with which engines fuse it, and each GPU has a copy of it.
+Blocks of a layer still read and write one row of the model's width for each token. Engines fuse the
+additional work with the norm before each block, and each GPU does all of it.
 """
 
 from typing import Annotated
@@ -13,7 +12,6 @@ from msgspec.structs import replace
 
 from specmodel.core.base.bounds import Count
 from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.core.base.errors import InputError
 from specmodel.core.base.units import FloatArray
 from specmodel.core.layers.batch import Carried, Layout
 from specmodel.core.layers.blocks import between
@@ -23,13 +21,11 @@ from specmodel.core.layers.run import Pass
 from specmodel.core.layers.stream import Stream
 from specmodel.core.layers.work import Work
 
-_MIXER_DTYPE = "fp32"
-
 
 def share_apart(carried: Carried, tokens: float) -> FloatArray:
-    """Return the share of an engine's savings in small passes that a pass forgoes [-].
+    """Return the share of an engine's savings in small passes that a pass does not get [-].
 
-    0 up to `tokens` tokens, 1 from twice as many on, linear in between.
+    The share is 0 up to `tokens` tokens, 1 from twice this number, and linear in between.
     """
     return np.clip(carried.replica.num_tokens / tokens - 1, 0, 1)
 
@@ -43,7 +39,8 @@ class HyperConnections(Extra, frozen=True, kw_only=True, tag_field="kind", tag="
     """Several residual streams: each block reads a sum of them, and adds to all (mHC, iHC).
 
     Two small matrices per layer compute three things from all streams of a token: the share of each
-    that the block reads, the share of the result that each receives, and how streams mix.
+    stream that the block reads, the share of the output that each stream receives, and how streams
+    mix.
 
     Parameters
     ----------
@@ -54,14 +51,16 @@ class HyperConnections(Extra, frozen=True, kw_only=True, tag_field="kind", tag="
         reading, the width between the two matrices of these gates; 0 if a stream has one number
         [-].
     has_head, in_modules
-        Whether a matrix combines streams before the LM head (else they are summed). Whether layers
-        for multi-token prediction have as many streams.
+        Whether a matrix combines streams before the LM head; if not, they are summed. Whether
+        layers for multi-token prediction have several streams.
 
-    Notes ----- Engines of mid-2026 run, and the measurements timed, kernels before a block, with
-    its norm, and one after it. In passes of few tokens, vLLM 0.33 fuses the kernel after a block
-    with those before the next one (`EngineCode.fused_tokens`). This saves a launch and a pass over
-    the streams. The drafting layers of GLM-5.3-Flash have one stream, those of DeepSeek-V4 as many
-    as the model.
+    Notes
+    -----
+    Engines of mid-2026 run kernels before a block, including its norm, and one kernel after it; the
+    measurements have the same kernels. In passes of few tokens, vLLM 0.33 fuses the kernel after a
+    block with those before the next block (`EngineCode.fused_tokens`). This saves a launch and a
+    pass over the streams. The MTP layers of GLM-5.3-Flash have one stream. Those of DeepSeek-V4
+    have as many streams as the model.
 
     References
     ----------
@@ -69,7 +68,7 @@ class HyperConnections(Extra, frozen=True, kw_only=True, tag_field="kind", tag="
     """
 
     kernel_kind = "hyper_connections"
-    """Kind of its kernels: their own."""
+    """Kind of its kernels."""
     num_streams: Annotated[int, Meta(ge=2, le=64)]
     is_mixed: bool = True
     gate_rank: Count = 0
@@ -77,9 +76,8 @@ class HyperConnections(Extra, frozen=True, kw_only=True, tag_field="kind", tag="
     in_modules: bool = False
 
     def __post_init__(self) -> None:
-        if self.gate_rank and self.is_mixed:
-            expected = "0 where is_mixed, as gates of elements are known without mixing alone"
-            raise InputError("gate_rank", self.gate_rank, expected)
+        expected = "0 where is_mixed, as gates of elements are known only without mixing"
+        self.need(not (self.gate_rank and self.is_mixed), "gate_rank", expected)
 
     def parameters(self, model: Around) -> int:
         """Return the weights of the matrices before all blocks, with biases and scales [-]."""
@@ -92,11 +90,11 @@ class HyperConnections(Extra, frozen=True, kw_only=True, tag_field="kind", tag="
         return self.parameters(model) * self._weight_bytes(model.stream)
 
     def fused_norms(self, model: Around) -> int:
-        """Return the norms that its kernels include: those before blocks [-]."""
+        """Return the norms that its kernels include: the norms before blocks [-]."""
         return model.mixed_blocks
 
     def work(self, run: Pass, model: Around) -> dict[str, Work]:
-        """Return the work of mixing in a pass, with the norms before blocks."""
+        """Return the work of mixing in a pass, including the norms before blocks."""
         tokens, stream, num_blocks = run.num_tokens, run.stream, model.mixed_blocks
         after = self.after(tokens, stream, num_blocks)
         if run.code.fused_tokens:
@@ -110,10 +108,10 @@ class HyperConnections(Extra, frozen=True, kw_only=True, tag_field="kind", tag="
     def before(
         self, num_tokens: Quantity, stream: Stream, num_blocks: int, made: int | None = None
     ) -> Work:
-        """Return the work before blocks: compute a token's numbers, and sum its streams."""
-        # Streams are read for the numbers (`made`; those of a block if None), and again for the
-        # sum. Two kernels do it; iterations, which make the numbers sum up in both directions, take
-        # as long as two more.
+        """Return the work before blocks: compute numbers of each token, and sum its streams."""
+        # Streams are read for the numbers (`made`; None for the numbers of a block), and a second
+        # time for the sum. Two kernels do this. Iterations, which normalise the numbers in both
+        # directions, take as long as two more kernels.
         weights = num_blocks * (made or self._made) * self.num_streams * stream.hidden_size
         size = self._weight_bytes(stream)
         numbers = Work(flop=num_tokens * (2 * weights), weight_bytes=weights * size)
@@ -126,7 +124,7 @@ class HyperConnections(Extra, frozen=True, kw_only=True, tag_field="kind", tag="
     def _moved(
         self, num_tokens: Quantity, stream: Stream, num_blocks: int, *, kernels: int
     ) -> Work:
-        """Return the traffic of all streams in and out, and of one; a block of threads a token."""
+        """Return the traffic of reading and writing all streams, and of one block's row."""
         wide = self.num_streams * stream.hidden_size
         values = num_blocks * (2 * wide + stream.hidden_size)
         return Work(
@@ -138,35 +136,35 @@ class HyperConnections(Extra, frozen=True, kw_only=True, tag_field="kind", tag="
 
     @property
     def _made(self) -> int:
-        """Numbers made of a token before each block; gates count by their two matrices [-]."""
+        """Numbers computed for a token before each block; gates count twice their rank [-]."""
         mixing = self.num_streams**2 if self.is_mixed else 0
         return self._of_head + self.num_streams + mixing
 
     @property
     def _of_head(self) -> int:
-        """Coefficients computed of a token to read the streams, as before the LM head [-]."""
+        """Coefficients that read the streams, also before the LM head; with gates, 2 x rank [-]."""
         return 2 * self.gate_rank or self.num_streams
 
     def _weight_bytes(self, stream: Stream) -> float:
-        """Return the size of a weight: 32 bits, but 16 where gates have many [B]."""
-        return stream.residual_bytes if self.gate_rank else BYTES_PER_ELEMENT[_MIXER_DTYPE]
+        """Return the size of a weight: 32 bits, but 16 with gates of elements [B]."""
+        return stream.residual_bytes if self.gate_rank else BYTES_PER_ELEMENT["fp32"]
 
 
 class AttentionResiduals(
     Extra, frozen=True, kw_only=True, tag_field="kind", tag="attention_residuals"
 ):
-    """Sums of `block_layers` layers each, of which every block reads a weighted mean (AttnRes).
+    """Sums over `block_layers` layers each; every block reads a weighted mean of them (AttnRes).
 
-    One kernel does it with the norm (``ops/attn_res.py`` of Kimi-K3 in vLLM 0.33): it reads the
-    sums stored so far beside the current one. The last kernel, before the LM head, reads all.
+    The kernel of the norm also computes the mean (``ops/attn_res.py`` of Kimi-K3 in vLLM 0.33). It
+    reads the stored sums and the current one. The last kernel, before the LM head, reads all sums.
     """
 
     kernel_kind = "elementwise"
-    """Kind of its kernels: those of norms."""
+    """Kind of its kernels: that of norms."""
     block_layers: Annotated[int, Meta(ge=1, le=10**6)]
 
     def parameters(self, model: Around) -> int:
-        """Return the weights: a norm and a row of scores for each block and for the LM head [-]."""
+        """Return the weights: a norm and a row of scores for each block and the LM head [-]."""
         return 2 * model.hidden_size * (model.mixed_blocks + 1)
 
     def weight_bytes(self, model: Around, layout: Layout) -> float:
@@ -174,9 +172,9 @@ class AttentionResiduals(
         return self.parameters(model) * model.stream.residual_bytes
 
     def work(self, run: Pass, model: Around) -> dict[str, Work]:
-        """Return the work of reading earlier sums in a pass, inside the kernels of norms."""
-        # The mixer of layer i, from 0, reads ``ceil(i / b)`` of the sums, its feed-forward block
-        # ``ceil((i + 1) / b)``; the LM head reads all.
+        """Return the work of reading earlier sums in a pass, done by the kernels of norms."""
+        # The mixer of layer i, counted from 0, reads ``ceil(i / b)`` sums. Its feed-forward block
+        # reads ``ceil((i + 1) / b)`` sums, and the LM head reads all.
         num_layers = model.mixed_layers
         stored = [-(-i // self.block_layers) for i in range(num_layers + 1)]
         in_layers = sum(stored[:-1]) + sum(stored[1:])

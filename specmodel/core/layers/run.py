@@ -1,4 +1,4 @@
-"""A forward pass as its layers see it: sizes, dtypes, GPUs, and measures of what it carries."""
+"""Describe a forward pass for its layers: sizes, dtypes, GPUs, and measures of sequences."""
 
 from functools import partial, reduce
 from typing import Any, Literal, TypeAlias
@@ -15,16 +15,16 @@ from specmodel.core.layers.stream import Stream
 from specmodel.core.layers.work import Walk
 
 Among: TypeAlias = Literal["everything", "replica", "decoding", "prompts"]
-"""Sequences that a measure is of: all, those of one replica, or those that kernels for decoding or
-for prompts take of these; names in `batch.Carried`."""
+"""Sequences that a measure counts: all, those of one replica, or the share of a replica that decode
+or prompt kernels process. These are names of attributes of `batch.Carried`."""
 
 
 class Attended(Struct, frozen=True, kw_only=True):
-    """What queries of some sequences attend to in a layer, over all sequences [-].
+    """Pairs and entries to which queries attend in a layer, over all sequences [-].
 
-    `share` says how much of a kernel these take, as in `batch.Batch`; `whole_tokens` are those that
-    a kernel takes which is not shared. `walked` are the keys that a processor reads in turn, as
-    `walk` says, None where kernels spread them.
+    `share` is the share of a kernel, as in `batch.Batch`; `whole_tokens` includes the tokens of the
+    other kind of kernel. `walked` is the number of keys that a processor reads one after another,
+    according to `walk`; None if kernels spread keys over processors.
     """
 
     num_sequences: Quantity
@@ -38,10 +38,7 @@ class Attended(Struct, frozen=True, kw_only=True):
 
 
 class Sequences(Struct, frozen=True):
-    """Some of the sequences of a pass, whose numbers are measures.
-
-    `share` says how much of a kernel they take, as in `batch.Batch`.
-    """
+    """Some of the sequences of a pass, as measures; `share` is that of `batch.Batch`."""
 
     among: Among
     share: Quantity = 1.0
@@ -66,17 +63,17 @@ class Sequences(Struct, frozen=True):
         return self.counted("num_logits")
 
     def pairs(self, window: int | None) -> Form:
-        """Return the query-key pairs, each causal query seeing at most a window [-]."""
+        """Return the query-key pairs; a causal query attends to at most a window [-]."""
         return self.summed(query_key_pairs, window)
 
     def entries(self, window: int | None) -> Form:
-        """Return the distinct keys that queries of a sequence read, over all sequences [-]."""
+        """Return the distinct keys that the queries of a sequence read, over all sequences [-]."""
         return self.summed(distinct_entries, window)
 
     def attended(
         self, window: int | None, walk: Walk | None = None, query_heads: float = 0.0
     ) -> Attended:
-        """Return what queries attend to, at most a window each; `walk` needs `query_heads`."""
+        """Return what queries attend to, at most a window per query; `walk` needs `query_heads`."""
         walked: Quantity = 0.0
         if walk:
             walked = measured(_walked, self.among, window, walk, query_heads, has_context=True)
@@ -91,17 +88,18 @@ class Sequences(Struct, frozen=True):
             walked=walked,
         )
 
-    def summed(self, of: Rule, *told: Any) -> Form:
+    def summed(self, of: Rule, *arguments: Any) -> Form:
         """Return the sum over sequences of a function of their group that depends on contexts."""
-        return measured(_summed, self.among, of, *told, has_context=True)
+        return measured(_summed, self.among, of, *arguments, has_context=True)
 
 
 class Pass(Struct, frozen=True):
     """One forward pass as its layers see it.
 
-    `taken_by` says which kernels take any of its sequences (`batch.Carried.taken_by`).
-    `compute_capability` of the GPU, None for one without, and the engine's `code` decide what
-    kernels share and what runs side by side [-]; `walk` is that of `Deployment`.
+    `taken_by` names the kinds of kernels that process any of its sequences
+    (`batch.Carried.taken_by`). The GPU's `compute_capability` (None if it has none) and the
+    engine's `code` decide which reads kernels share and which components run in parallel [-].
+    `walk` is `Deployment.walk`.
     """
 
     stream: Stream
@@ -120,12 +118,12 @@ class Pass(Struct, frozen=True):
 
     @property
     def decoding(self) -> Sequences | None:
-        """The sequences that kernels for decoding take, None if there are none."""
+        """The sequences that decode kernels process, None if there are none."""
         return self._taken("decoding")
 
     @property
     def prompts(self) -> Sequences | None:
-        """The sequences that kernels for prompts take, None if there are none."""
+        """The sequences that prompt kernels process, None if there are none."""
         return self._taken("prompts")
 
     @property
@@ -145,9 +143,9 @@ def _counted(carried: Carried, among: Among, name: str) -> FloatArray:
     return value
 
 
-def _summed(carried: Carried, among: Among, of: Rule, *told: Any) -> FloatArray:
+def _summed(carried: Carried, among: Among, of: Rule, *arguments: Any) -> FloatArray:
     batch: Batch = getattr(carried, among)
-    return batch.total(of, *told)
+    return batch.total(of, *arguments)
 
 
 def _walked(
@@ -166,21 +164,21 @@ def _walked(
 
 
 def causal_pairs(query_tokens: FloatArray, context: FloatArray) -> FloatArray:
-    """Return query-key pairs of a sequence whose queries see its context and those before [-]."""
+    """Return query-key pairs of a sequence; queries attend to context and earlier queries [-]."""
     return query_tokens * (context + (query_tokens + 1) / 2)
 
 
 def query_key_pairs(group: SequenceGroup, window: int | None) -> FloatArray:
-    """Return query-key pairs of a mean sequence, each causal query seeing at most a window [-]."""
+    """Return query-key pairs of a mean sequence; causal queries attend to at most a window [-]."""
     context = group.context_length
-    if not group.is_causal:  # queries of a block see all that any of them does
+    if not group.is_causal:  # all queries of a block attend to the same keys
         reach = np.inf if window is None else float(window)
         return group.mean(lambda q: q * np.minimum(context + q, reach))
     if window is None:
         return group.mean(partial(causal_pairs, context=context))
 
     def of(q: FloatArray) -> FloatArray:
-        growing = np.clip(window - context, 0, q)  # queries that see all there is
+        growing = np.clip(window - context, 0, q)  # queries that attend to all earlier tokens
         return causal_pairs(growing, context) + (q - growing) * window
 
     return group.mean(of)

@@ -1,4 +1,4 @@
-"""The stream between layers: its width, and the dtypes that all layers of a model share."""
+"""Describe the stream between layers: its width, and dtypes that all layers share."""
 
 from functools import cached_property
 
@@ -10,10 +10,10 @@ from specmodel.core.layers.work import wider_dtype
 
 
 class Stream(Struct, frozen=True, dict=True):
-    """Width of the residual stream, and dtypes, which all layers of a model share.
+    """Width of the residual stream, and dtypes that all layers of a model share.
 
-    `outer_dtype` is that of embedding, LM head and router; `expert_activation_dtype` that of what
-    goes into the routed experts, where it differs.
+    `outer_dtype` is the dtype of embedding, LM head and router. `expert_activation_dtype` is the
+    dtype of the routed experts' inputs, None if it is that of other activations.
     """
 
     hidden_size: int
@@ -37,11 +37,11 @@ class Stream(Struct, frozen=True, dict=True):
 
     @cached_property
     def residual_bytes(self) -> float:
-        """Size of an element between layers, which is not quantised below 16 bits [B]."""
+        """Size of an element between layers, which has at least 16 bits [B]."""
         return max(self.activation_bytes, 2.0)
 
     def arithmetic_dtype(self, stored: str) -> str:
-        """Return the dtype of arithmetic between activations and weights or cache in `stored`."""
+        """Return the dtype of arithmetic between activations and weights or a cache of `stored`."""
         return wider_dtype(self.activation_dtype, stored)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What one component of a pass does on each GPU."""
+"""Describe the work of one component of a pass on each GPU."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -12,27 +12,27 @@ from specmodel.core.base.units import FloatArray
 from specmodel.core.layers.forms import Form, Measure, Quantity
 
 Kind: TypeAlias = str
-"""Name of a kind of kernels: one of `kinds.KINDS`, which its parameters are looked up by."""
+"""Name of a kind of kernels, one of `kinds.KINDS`; fits are found by this name."""
 
 CAUSES = (
     *("bandwidth", "compute", "experts", "KV", "state", "index"),
     *("communication", "overhead", "prefill", "drafting"),
 )
-"""What can make a step longer than a decode step. Drafting is last, as no pass of the target has
-it; prefill is that of other requests, in steps that carry it."""
+"""Causes that can make a step longer than a decode step. Drafting is last, as no pass of the target
+includes it. Prefill is the prefill of other requests in the same step."""
 
 CAUSES_OF_SOME = ("state", "index")
-"""Causes that only some kinds of layers have: models without such layers do not name them."""
+"""Causes that only some kinds of layers have; other models do not name them."""
 
 
 class Walk(Struct, frozen=True, kw_only=True):
     """How attention reads keys that it does not spread over blocks of threads.
 
-    One block walks all keys of a head if its sequence carries more than `split_tokens` [token];
-    keys of fewer are spread over `segments` blocks, or as many as help if infinite [-]. It reads
-    `bytes_per_s` [B/s] or, where arithmetic holds it up, `bytes_per_flop` of the GPU's peak
-    [B/FLOP]. Where each query head has a block of its own, so many `processors` take one each;
-    infinite ones never wait [-].
+    If a sequence has more than `split_tokens` tokens, one block reads all keys of a head [token].
+    Otherwise the keys are spread over `segments` blocks; infinity stands for any useful number [-].
+    A block reads `bytes_per_s` [B/s] or, if arithmetic limits it, `bytes_per_flop` times the GPU's
+    peak [B/FLOP]. If each query head has its own block, `processors` is the number of blocks that
+    run at the same time; infinity means that no block waits [-].
     """
 
     split_tokens: int
@@ -43,40 +43,41 @@ class Walk(Struct, frozen=True, kw_only=True):
 
 
 class Work(Struct, frozen=True, kw_only=True, eq=False):
-    """What one component of a pass does on each GPU.
+    """Work of one component of a pass on each GPU.
 
     Parameters
     ----------
     flop
         Arithmetic [FLOP].
     weight_bytes, activation_bytes, cache_bytes, link_bytes, network_bytes
-        Traffic to device memory, and traffic sent to GPUs of the node and of other nodes, that of
-        `reductions` left out [B].
+        Traffic to device memory, and traffic sent to GPUs of the node and of other nodes, without
+        the traffic of `reductions` [B].
     kernels, collectives, link_hops, network_hops
-        Kernels launched, collectives other than `reductions` started, and messages waited for [-].
+        Launched kernels, collectives without `reductions`, and messages that follow one another
+        [-].
     reductions, reduced_bytes, ranks
-        All-reduces, the size of all their tensors together, and the GPUs of a node that take
-        part [-] [B] [-].
+        All-reduces, the total size of their tensors, and the participating GPUs of a node [-] [B]
+        [-].
     groups, depth
-        Independent groups of work (sequences times KV heads of attention, experts loaded), and what
-        each result of a product sums over, the sum of it over the kernels, or experts loaded or not
-        [-]; of attention, what a processor reads of heads in turn [B].
+        Independent groups of work (sequences times KV heads of attention, loaded experts). Terms in
+        each sum of a product, added over the kernels; for routed experts, all experts of the GPU
+        [-]; for attention, the bytes of heads that a processor reads one after another [B].
     walk
-        How it reads that depth; None if the fit of its kernels tells how fast a depth is walked.
+        How kernels go through this depth; None if the fit of the kernels gives the speed.
     rows, spread, width
-        Rows that matrices are multiplied with, equal matrices that these are spread over, such as
-        experts, and the narrow side of one, which tiles pad; infinite ones pad nothing [-].
+        Rows that are multiplied by matrices; equal matrices over which the rows are spread, such as
+        experts; and the narrow side of a matrix, which tiles pad; infinity for no padding [-].
     rows_per_token
-        Rows that a token of the pass makes, of routed experts as many as it uses [-].
+        Rows for each token of the pass; for routed experts, the experts of a token [-].
     kind, memory_cause
-        Kernels that do it, one of `kinds.KINDS`, and which of `CAUSES` to name when its traffic
-        makes a pass longer.
+        Kind of its kernels, one of `kinds.KINDS`; and the cause, one of `CAUSES`, to name if its
+        traffic makes a pass longer.
     beside, beside_tokens
-        Components that it runs beside, on a second stream, so that it takes time only as far as it
-        takes longer than they do; and in passes of up to how many tokens [token].
+        Components that run in parallel, on another stream, so that only the time beyond theirs
+        counts; and the maximum tokens of a pass for this [token].
     dtype, stored_dtype
-        Dtype of the arithmetic, the wider of activations and weights, and of weights or KV, the
-        size of groups aside.
+        Dtype of the arithmetic, the wider of activations and weights; and dtype of weights or KV,
+        without the size of groups.
     """
 
     flop: Quantity = 0.0
@@ -108,17 +109,17 @@ class Work(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def has_messages(self) -> bool:
-        """Whether the component sends anything to other GPUs."""
+        """Whether the component sends messages to other GPUs."""
         return bool(self.collectives or self.reductions or self.network_hops)
 
     @property
     def depends_on_context(self) -> bool:
-        """Whether any form of the work depends on the context, the entries before the pass."""
+        """Whether any form of the work depends on the entries before the pass."""
         forms = (value for value in asdict(self).values() if isinstance(value, Form))
         return any(measure.has_context for form in forms for measure in form.terms)
 
     def at(self, values: Mapping[Measure, FloatArray]) -> "Work":
-        """Return the work in numbers, for given values of measures."""
+        """Return the work as numbers, for given values of the measures."""
         forms = {name: form for name, form in asdict(self).items() if isinstance(form, Form)}
         numbers: dict[str, Any] = {name: form.at(values) for name, form in forms.items()}
         return replace(self, **numbers)
@@ -148,6 +149,6 @@ class PassWork(Struct, frozen=True, eq=False):
 
 
 def wider_dtype(activation: str, stored: str) -> str:
-    """Return the wider of the dtype of activations and the one that weights or cache have."""
+    """Return the wider dtype: that of activations, or that of weights or cache."""
     is_wider = ARITHMETIC_BITS[stored] > ARITHMETIC_BITS[activation]
     return kernel_dtype(stored) if is_wider else activation

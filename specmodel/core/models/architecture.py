@@ -1,4 +1,4 @@
-"""Architectures: the bytes and parameters of a decoder, target or drafter; how it is read."""
+"""Describe a decoder, target or drafter: its parameters, its bytes, and how to load it."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ from specmodel.core.models.shape import Shape
 FOLDER = Path(__file__).parent / "data/architectures"
 
 _MOST_CUTS = 1025
-"""Degrees of parallelism below this are offered where one does not do [-]."""
+"""Limit below which errors list valid degrees of parallelism [-]."""
 
 
 class Architecture(Shape, frozen=True):
@@ -33,11 +33,11 @@ class Architecture(Shape, frozen=True):
     schema_version
         Version of this schema, 2.
     name, source
-        Name for people; where the shape comes from.
+        Name for people; source of the shape.
     hidden_size
         Width of the residual stream [-].
     layers
-        Groups of layers. The order of alternating layers does not matter, as costs add up.
+        Groups of layers. Their order does not matter, because costs are summed.
     vocabulary_size, has_tied_embeddings
         Entries of the vocabulary [token]; whether the LM head is the transposed embedding.
     input_vocabulary_size
@@ -50,31 +50,30 @@ class Architecture(Shape, frozen=True):
         Longest context that the model supports, None if unknown. A shipped shape has the longest of
         its checkpoints [token].
     input_projection_size
-        Width that a draft head projects down to `hidden_size` before its layers, 0 for none.
-        Engines copy this projection to each GPU, in 16 bits or more [-].
+        Width that a draft head projects to `hidden_size` before its layers, 0 for none. Each GPU
+        has a copy of this projection, in 16 bits or more [-].
     weight_dtype, attention_dtype, expert_dtype
         Dtypes of the weights of linear layers, of mixers and of routed experts; the first is the
         default for all. A group of layers may have its own dtypes.
     embedding_dtype, head_dtype
-        Dtype of embedding and router, by default that of linear layers but at least 16 bits; dtype
-        of the LM head, by default that of the embedding.
+        Dtype of embedding and router, by default the dtype of linear layers but at least 16 bits.
+        Dtype of the LM head, by default the dtype of the embedding.
     mtp_dtype
-        Dtype of all weights of the checkpoint's block for multi-token prediction, if its parts do
-        not have the target's dtypes.
+        Dtype of all weights of MTP modules, None if their parts have the target's dtypes.
     activation_dtype, attention_activation_dtype, expert_activation_dtype, kv_dtype
-        Dtypes of activations, which decide the arithmetic; of activations inside mixers and inside
-        routed experts, by default the same; and of the KV cache.
+        Dtype of activations, which decides the arithmetic; dtypes of activations inside mixers and
+        inside routed experts, by default the same; and dtype of the KV cache.
     other_kv_dtype
         Dtype of the KV cache in a second record of the checkpoint, which some engines ignore.
     num_mtp_modules
         Modules for multi-token prediction. Each drafts one position with its own weights; a single
-        module drafts all positions. With 0, the checkpoint has none, and an MTP drafter is a module
-        that could be trained [-].
+        module drafts all positions. With 0, the checkpoint has no modules, and an MTP drafter is a
+        module that could be trained [-].
     mtp_layer
-        Layer of a module. By default, it has the target's attention over all entries, and experts
-        if the target has them.
+        Layer of a module. By default, it has the target's attention to all entries, and experts if
+        the target has experts.
     shares_mtp_index
-        Whether all draft passes of a step reuse the first one's selection for sparse attention.
+        Whether all draft passes of a step use the first pass's selection for sparse attention.
     layer_inputs
         Embeddings of a token for each layer.
     ngram_inputs
@@ -82,9 +81,9 @@ class Architecture(Shape, frozen=True):
     ngram_memory
         Tables in which layers look up n-grams.
     reads_target_cache
-        Whether it is a draft head that attends to its target's caches and keeps none itself.
+        Whether it is a draft head that attends to its target's caches and has no cache.
     residuals
-        What replaces the single residual stream.
+        Several residual streams, or attention to earlier sums, in place of one stream.
     markov
         The head of a block drafter that makes its tokens depend on each other.
     head_clusters
@@ -111,9 +110,9 @@ class Architecture(Shape, frozen=True):
         argument
             Name that an error should carry.
         weight_dtype
-            Dtype of the weights of linear layers, which overrides the checkpoint's. A quantisation
-            record next to ``config.json`` is then not read. One inside it is ignored if it is not
-            understood.
+            Dtype of the weights of linear layers, which replaces the checkpoint's. The file
+            ``hf_quant_config.json`` is then not read, and an unknown quantisation in
+            ``config.json`` is ignored.
         ignore_keys
             Keys to ignore, at any depth of the file.
 
@@ -148,13 +147,13 @@ class Architecture(Shape, frozen=True):
             own["layers"] = self._changed_layers(argument, inner)
         try:
             return super().with_changes(argument, own)
-        except InputError as error:  # named as the change was, not by the first layer at fault
+        except InputError as error:  # name the changed field, not the first layer with an error
             leaf = error.argument.rpartition(".")[2].replace("count", "num_layers")
             name = f"{argument}.{leaf}" if leaf in inner else error.argument
             raise InputError(name, error.value, error.expected) from None
 
     def _changed_layers(self, argument: str, changes: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the layers with fields replaced in each mixer and block that has them."""
+        """Return the layers, with fields replaced in each mixer and block that has them."""
         groups = [as_table(group) for group in self.layers]
         parts = [group[name] or {} for group in groups for name in ("mixer", "feed_forward")]
         known = set(field_names(type(self))).union(*parts) - {"kind"}
@@ -190,16 +189,13 @@ class Architecture(Shape, frozen=True):
     @property
     def outer_bytes(self) -> float:
         """Bytes of input embedding and LM head; tied weights count once [B]."""
-        tied = self.embedding_parameters + self.head_parameters - self.outer_parameters
         head = BYTES_PER_ELEMENT[self.head_dtype or self.outer_dtype]
-        return self.embedding_bytes + (self.head_parameters - tied) * head
+        return self.embedding_bytes + (self.head_parameters - self._tied_parameters) * head
 
     @property
     def outer_parameters(self) -> int:
         """Number of weights of input embedding and LM head; tied weights count once [-]."""
-        both = self.embedding_parameters + self.head_parameters
-        tied = self.vocabulary_size * self._embedding_width
-        return both - tied if self.has_tied_embeddings else both
+        return self.embedding_parameters + self.head_parameters - self._tied_parameters
 
     @property
     def total_parameters(self) -> int:
@@ -211,13 +207,13 @@ class Architecture(Shape, frozen=True):
 
     @property
     def active_parameters(self) -> int:
-        """Weights that multiply one token, with the LM head and without the input embedding [-]."""
+        """Weights that multiply one token, including the LM head, not the input embedding [-]."""
         h = self.hidden_size
         blocks = sum(part.active_parameters(h) * n for part, n in self.feed_forwards.items())
         return self.head_parameters + self._inner_parameters + blocks
 
     def weight_bytes(self, layout: Layout) -> float:
-        """Return the bytes of weights on each GPU, each group of layers in its dtype [B]."""
+        """Return the bytes of weights on each GPU, with the dtype of each group of layers [B]."""
         h, n, stream = self.hidden_size, layout.tensor_parallel, self.stream
         return (
             sum(part.weight_bytes(layout) * count for part, count in self.parts.items())
@@ -264,6 +260,11 @@ class Architecture(Shape, frozen=True):
         return [1, *(i for i in divisors if all(mixer.cuts_tokens(i, n) for mixer in mixers))]
 
     @property
+    def _tied_parameters(self) -> int:
+        """Weights that embedding and LM head share [-]."""
+        return self.vocabulary_size * self._embedding_width * self.has_tied_embeddings
+
+    @property
     def _embedding_width(self) -> int:
         return self.embedding_size or self.hidden_size
 
@@ -273,13 +274,13 @@ class Architecture(Shape, frozen=True):
         return self.hidden_size * width if width != self.hidden_size else 0
 
     def _tables(self, *, is_embedding: bool) -> int:
-        """Return the weights of tables of extras, those stored with the embedding or others [-]."""
+        """Return the weights of extras' tables: tables stored like the embedding, or others [-]."""
         found = (extra for extra in self.extras if extra.is_embedding == is_embedding)
         return sum(extra.table_parameters(self.around) for extra in found)
 
     @property
     def _inner_parameters(self) -> int:
-        """Weights that every token is multiplied by, feed-forward blocks and LM head aside."""
+        """Weights that multiply every token, without feed-forward blocks and LM head [-]."""
         h = self.hidden_size
         mixers = sum(int(part.weights(h)) * count for part, count in self.mixers.items())
         extras = sum(extra.parameters(self.around) for extra in self.extras)
@@ -330,11 +331,11 @@ def load_architecture(
 
 
 def _stored(own: Architecture, dtype: str) -> dict[str, object]:
-    """Return the fields to change where linear layers are stored in another dtype.
+    """Return the fields to change if linear layers are stored in another dtype.
 
-    In NVFP4, mixers beside experts keep 16 bits: NVIDIA's checkpoints of MiniMax, Kimi-K2, GLM-5,
-    Qwen3.5, Gemma-4 (``exclude_modules``). So does the block for multi-token prediction in four
-    bits of any kind: as well there, and in GPTQ's of Qwen3.6.
+    In NVFP4, mixers of MoE models keep 16 bits, as in NVIDIA's checkpoints of MiniMax, Kimi-K2,
+    GLM-5, Qwen3.5 and Gemma-4 (``exclude_modules``). With any dtype of four bits, MTP modules keep
+    16 bits, as in these checkpoints and in GPTQ's of Qwen3.6.
     """
     if is_of_gguf(dtype, by_size=False):
         return _in_gguf(own, dtype)
@@ -347,9 +348,9 @@ def _stored(own: Architecture, dtype: str) -> dict[str, object]:
 
 
 def _in_gguf(own: Architecture, dtype: str) -> dict[str, object]:
-    """Return the fields to change where all matrices are stored in a dtype, as in a GGUF.
+    """Return the fields to change if all matrices are stored in one dtype, as in a GGUF.
 
-    MXFP4 is for experts, and those published in it keep it. Other weights have 8 bits then.
+    Only experts have MXFP4, and experts published in MXFP4 keep it. Other weights then have 8 bits.
     """
     kept = own.is_moe and "mxfp4" in (dtype, own.expert_dtype)
     stored = "q8_0" if kept and dtype == "mxfp4" else dtype
@@ -360,10 +361,10 @@ def _in_gguf(own: Architecture, dtype: str) -> dict[str, object]:
 
 
 def _published(own: Architecture, dtype: str, checkpoint: str) -> dict[str, object]:
-    """Return the fields to change where a checkpoint's name states another dtype than `own` has.
+    """Return the fields to change if a checkpoint's name contains another dtype than `own` has.
 
-    If experts have a dtype of their own and other weights have less than 16 bits, the name states
-    the dtype of experts alone.
+    If experts have their own dtype and other weights have less than 16 bits, the name gives only
+    the dtype of experts.
     """
     if gguf_name(checkpoint):
         return _in_gguf(own, dtype)
@@ -375,7 +376,7 @@ def _published(own: Architecture, dtype: str, checkpoint: str) -> dict[str, obje
     changes: dict[str, object] = {"expert_dtype": dtype if own.expert_dtype else None}
     if own.expert_dtype is None or BYTES_PER_ELEMENT[own.weight_dtype] >= 2:
         changes |= _stored(own, dtype) | {"activation_dtype": met}
-    if "mlx" in checkpoint.lower():  # the embedding and the LM head as well
+    if "mlx" in checkpoint.lower():  # including the embedding and the LM head
         changes |= {"embedding_dtype": dtype, "head_dtype": None}
     if dtype in ("fp8", "fp4") and keeps_cache_in_fp8(checkpoint):
         changes["kv_dtype"] = "fp8"

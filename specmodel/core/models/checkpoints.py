@@ -1,4 +1,4 @@
-"""Ids of checkpoints: the shipped model that one is of, and the dtypes that its name tells."""
+"""Find the shipped model of a checkpoint, and the dtype of its weights, from its id."""
 
 import re
 from collections.abc import Iterable
@@ -16,10 +16,10 @@ _TUNED = re.compile(_NAMES["regexes"]["tuned"])
 
 
 def checkpoint(typed: str, names: Iterable[str]) -> tuple[str, str] | None:
-    """Return the shipped model that a checkpoint is of, and the dtype of weights in its name.
+    """Return the shipped model of a checkpoint, and the dtype of weights in the checkpoint's name.
 
-    The dtype is "" where the name has none; None stands for a name of no shipped model, and for one
-    that tells several dtypes or what is not known.
+    The dtype is "" if the name has none. Return None if the name fits no shipped model, contains
+    several dtypes, or has unknown parts.
 
     >>> checkpoint("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", ["qwen3-30b-a3b"])
     ('qwen3-30b-a3b', 'fp8_block')
@@ -38,31 +38,31 @@ def checkpoint(typed: str, names: Iterable[str]) -> tuple[str, str] | None:
     tried = whole.rpartition("/")[2].removeprefix("meta-").removeprefix("nvidia-")
     own = (row for row in _NAMES["meanings"] if re.fullmatch(row["ids"], whole))
     words = _METHODS | _NAMES["dtypes"] | next(own, {})
-    told, method = {_NAMES["untold"].get(whole, "")}, ""
+    dtypes, method = {_NAMES["untold"].get(whole, "")}, ""
     while tried:
         shape = SAME_SHAPE.get(tried, tried)
         if shape in known:
-            told -= {""}
-            return (known[shape], "".join(told) or method) if len(told) < 2 else None
+            dtypes -= {""}
+            return (known[shape], "".join(dtypes) or method) if len(dtypes) < 2 else None
         tried, _, tag = tried.rpartition("-")
         tag = tag.removeprefix("quantized.")
         if tag in _METHODS:
             method = words[tag]
         elif tag in words:
-            told.add(words[tag])
+            dtypes.add(words[tag])
         elif not _TUNED.fullmatch(tag):
             return None
     return None
 
 
 def keeps_cache_in_fp8(typed: str) -> bool:
-    """Tell whether the id of a checkpoint in 8 or 4 bits is one whose KV cache has 8.
+    """Return whether a checkpoint in 8 or 4 bits keeps its KV cache in 8 bits, by its id.
 
-    NVIDIA's have (``kv_cache_quant_algo``), and those that say so.
+    NVIDIA's checkpoints do (``kv_cache_quant_algo``), and checkpoints whose names end on -kv.
     """
     return typed.lower().startswith("nvidia/") or typed.lower().endswith("-kv")
 
 
 def meets_16_bits(typed: str) -> bool:
-    """Tell whether the id of a checkpoint says that weights meet activations of 16 bits."""
+    """Return whether activations have 16 bits, according to the id of a checkpoint."""
     return re.search(r"a16\b|mlx", typed.lower()) is not None

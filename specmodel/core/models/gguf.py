@@ -1,6 +1,7 @@
-"""GGUF files of llama.cpp: sizes and dtypes in their headers. The data of tensors is not read.
+"""Read sizes and dtypes from the headers of GGUF files of llama.cpp, without tensor data.
 
-Keys of GGUF become those of a ``config.json`` (``data/gguf.toml``), whose reader does the rest.
+Keys of GGUF are translated to keys of a ``config.json`` (``data/gguf.toml``), which its reader
+reads.
 """
 
 import math
@@ -19,31 +20,31 @@ from specmodel.core.models.hf.family import FULL, LINEAR, SLIDING
 
 _TABLES: dict[str, Any] = toml_tables(Path(__file__).parent / "data/gguf.toml")
 UNTAGGED: dict[str, str] = _TABLES["untagged"]
-"""The dtype of an id without a tag, by the model or as usual."""
+"""Dtype of an id without a tag, by model; "usual" for other models."""
 _WAYS = [re.compile(way.format_map(_TABLES["names"])) for way in _TABLES["names"]["ways"]]
 _EMBEDDING, _HEAD = "token_embd.weight", "output.weight"
 _TEXT, _ARRAY = 8, 9
-"""Types of values."""
+"""Numbers of types of values."""
 
 
 class Header(NamedTuple):
-    """The values of a GGUF by key, type and sizes of its tensors by name, and its file type."""
+    """Values of a GGUF by key, types and sizes of tensors by name, and the file type."""
 
     values: dict[str, Any]
     tensors: dict[str, tuple[str, tuple[int, ...]]]
     file_type: str
 
     def told(self, key: str) -> Any:
-        """Return the value of the architecture's key, or of what older files have in its place."""
+        """Return the value of a key of the architecture, or of the key that older files have."""
         value = self.values.get(f"{self.values.get('general.architecture')}.{key}")
         older = _TABLES["older"].get(key)
         return self.told(older) if value is None and older else value
 
 
 def gguf_name(typed: str) -> tuple[str, str] | None:
-    """Return the model and the tag that the id or file name of a GGUF tells, None for others.
+    """Return model and tag from the id or file name of a GGUF, None for other names.
 
-    The tag is "" where the name has none.
+    The tag is "" if the name has none.
 
     >>> gguf_name("unsloth/Qwen3-30B-A3B-GGUF:Q8_0"), gguf_name("Qwen3-8B-UD-Q4_K_XL.gguf")
     (('unsloth/Qwen3-30B-A3B', 'Q8_0'), ('Qwen3-8B', 'UD-Q4_K_XL'))
@@ -63,7 +64,7 @@ def gguf_fields(path: Path, argument: str) -> dict[str, Any]:
 
 
 def _whole(path: Path, argument: str) -> Header:
-    """Return the header of a file and of the other parts that it is split into."""
+    """Return the header of a file, including the tensors of its other parts."""
     own = _read(path, argument)
     count = own.values.get("split.count", 1)
     first = f"-00001-of-{count:05}.gguf"
@@ -93,9 +94,9 @@ def _read(path: Path, argument: str) -> Header:
 
 
 def _reader(package: Any) -> Any:
-    """Return the reader of the package gguf, made to step over lists of tokens.
+    """Return a reader of the package gguf that skips lists of tokens.
 
-    It makes arrays of each of their 150,000 texts, which takes half a minute.
+    The original makes an array of each of their 150,000 texts, which takes half a minute.
     """
 
     class Reader(package.GGUFReader):  # type: ignore[misc]  # of an extra
@@ -118,7 +119,7 @@ def _reader(package: Any) -> Any:
 
 
 def _config(header: Header, argument: str) -> dict[str, Any]:
-    """Return the ``config.json`` that a header stands for, None for keys that it does not tell."""
+    """Return the ``config.json`` of a header, with None for keys that the header lacks."""
     families, architecture = _TABLES["families"], header.values.get("general.architecture")
     is_moe = header.told("expert_count") and f"{architecture} with experts" in families
     row = families.get(f"{architecture} with experts" if is_moe else architecture)
@@ -135,9 +136,9 @@ def _config(header: Header, argument: str) -> dict[str, Any]:
 
 
 def _worked_out(words: str, header: Header) -> Any:
-    """Return the value under a key, or the difference or quotient of two.
+    """Return the value under a key, or the difference or quotient of two values.
 
-    Of numbers for each layer it is that of all layers with one, if they are the same.
+    From a list with a number for each layer, return the number that all layers above 0 share.
     """
     first, *others = words.split()
     value = header.told(first)
@@ -150,7 +151,7 @@ def _worked_out(words: str, header: Header) -> Any:
 
 
 def _of_layers(header: Header, num_layers: int | None) -> dict[str, Any]:
-    """Return the keys of a ``config.json`` that GGUF tells by lists with a value for each layer."""
+    """Return the keys of a ``config.json`` that GGUF has as lists with a value for each layer."""
     heads = header.told("attention.head_count_kv")
     windowed = header.told("attention.sliding_window_pattern")
     if isinstance(heads, list) and 0 in heads:
@@ -170,21 +171,21 @@ def _of_layers(header: Header, num_layers: int | None) -> dict[str, Any]:
 
 
 def _dtypes(header: Header, argument: str) -> dict[str, str | None]:
-    """Return the dtypes of all weights, of embedding and LM head by their own types.
+    """Return the dtypes of weights; embedding and LM head have the types of their tensors.
 
-    The type of a file names them, else what most weights are of. If it names that of experts, other
-    weights have the type that most of them are of.
+    The file type gives the dtype of other weights, or, without it, the most frequent type does. If
+    the file type gives only the dtype of experts, the rest have their most frequent type.
     """
     _, tensors, file_type = header
-    told, is_of_experts = known_dtype(file_type), file_type.endswith("_MOE")
+    named, is_of_experts = known_dtype(file_type), file_type.endswith("_MOE")
     counts = Counter({"": 0})
     for name, (kind, sizes) in tensors.items():
         if name not in (_EMBEDDING, _HEAD) and not (is_of_experts and "_exps." in name):
             counts[kind] += math.prod(sizes)
     usual = counts.most_common(1)[0][0]
-    weights = known_dtype(usual) if is_of_experts or told is None else told
+    weights = known_dtype(usual) if is_of_experts or named is None else named
     if weights is None:
         raise InputError(f"{argument} tensors", usual, "a type of weights that specmodel knows")
     own = {name: known_dtype(tensors[name][0]) for name in (_EMBEDDING, _HEAD) if name in tensors}
     outer = {"embedding_dtype": own.get(_EMBEDDING) or weights, "head_dtype": own.get(_HEAD)}
-    return outer | {"weight_dtype": weights, "expert_dtype": told if is_of_experts else None}
+    return outer | {"weight_dtype": weights, "expert_dtype": named if is_of_experts else None}

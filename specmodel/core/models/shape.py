@@ -1,4 +1,4 @@
-"""The record of a decoder: its fields, what makes sense of them, and what its layers hold."""
+"""Define the record of a decoder: its fields, their checks, and views of its layers."""
 
 from collections.abc import Iterable
 from functools import cached_property
@@ -23,11 +23,11 @@ from specmodel.core.layers.stream import Stream
 _Part = TypeVar("_Part")
 
 EXTRAS = ("residuals", "layer_inputs", "ngram_inputs", "ngram_memory", "markov", "head_clusters")
-"""Fields of what a model may have beside its layers, embedding and LM head."""
+"""Fields of optional parts: those beyond layers, embedding and LM head."""
 
 
 class Shape(Record, frozen=True, kw_only=True):
-    """The fields of an `Architecture`, whose docstring describes them, and views of its layers."""
+    """The fields of an `Architecture`, which documents them, and views of its layers."""
 
     schema_version: Literal[2]
     name: str
@@ -72,9 +72,9 @@ class Shape(Record, frozen=True, kw_only=True):
         if not self.reads_target_cache and not self.caches_read <= self.caches_kept:
             expected = "true in one layer with the same heads and window, for others to read"
             raise InputError("has_own_cache", False, expected)
-        if self.has_tied_embeddings and self.head_dtype not in (None, self.outer_dtype):
-            expected = f"{self.outer_dtype}, as the LM head shares the embedding's weights"
-            raise InputError("head_dtype", self.head_dtype, expected)
+        is_same = not self.has_tied_embeddings or self.head_dtype in (None, self.outer_dtype)
+        expected = f"{self.outer_dtype}, as the LM head shares the embedding's weights"
+        self.need(is_same, "head_dtype", expected)
 
     def __hash__(self) -> int:
         return self._hash
@@ -90,27 +90,27 @@ class Shape(Record, frozen=True, kw_only=True):
 
     @cached_property
     def mixers(self) -> dict[Mixer, int]:
-        """How many layers have each mixer, in order of appearance [-]."""
+        """Number of layers with each mixer, in order of appearance [-]."""
         return _counted((group.mixer, group.count) for group in self.layers)
 
     @property
     def caches_kept(self) -> set[Cached]:
-        """Geometry of the key-value caches that its layers keep."""
+        """Shapes of the key-value caches that layers keep."""
         return {mixer.cached for mixer in self.mixers if mixer.cached and mixer.has_own_cache}
 
     @property
     def caches_read(self) -> set[Cached]:
-        """Geometry of the caches of other layers that layers without a cache read."""
+        """Shapes of the caches that layers without their own cache read from other layers."""
         return {mixer.cached for mixer in self.mixers if mixer.cached and not mixer.has_own_cache}
 
     @cached_property
     def feed_forwards(self) -> dict[FeedForward, int]:
-        """How many layers have each feed-forward block, in order of appearance [-]."""
+        """Number of layers with each feed-forward block, in order of appearance [-]."""
         return _counted((group.feed_forward, group.count) for group in self.layers)
 
     @cached_property
     def parts(self) -> dict[Stored, int]:
-        """How many layers have each mixer and feed-forward block, as stored in its dtypes [-]."""
+        """Number of layers with each mixer and feed-forward block, stored in its dtypes [-]."""
         mixers = replace(
             self.stream,
             weight_dtype=self.attention_dtype or self.weight_dtype,
@@ -120,18 +120,18 @@ class Shape(Record, frozen=True, kw_only=True):
 
     @cached_property
     def kinds_of_experts(self) -> dict[RoutedExperts, int]:
-        """How many layers have each kind of routed experts [-]."""
+        """Number of layers with each kind of routed experts [-]."""
         found = ((part.experts, count) for part, count in self.feed_forwards.items())
         return _counted(found)
 
     @cached_property
     def experts(self) -> RoutedExperts | None:
-        """Routed experts of the MoE layers, the most frequent kind; None if all are dense."""
+        """Most frequent kind of routed experts, None if all layers are dense."""
         return max(self.kinds_of_experts, key=self.kinds_of_experts.__getitem__, default=None)
 
     @property
     def is_moe(self) -> bool:
-        """Whether any layer routes tokens to one of several experts."""
+        """Whether any layer routes tokens to experts."""
         return self.experts is not None
 
     @property
@@ -140,22 +140,22 @@ class Shape(Record, frozen=True, kw_only=True):
         return sum(n for part, n in self.feed_forwards.items() if part.experts)
 
     def routes_as(self, other: "Shape") -> bool:
-        """Tell whether another model has as many experts, so that it may route alike."""
+        """Return whether another model has the same number of experts, for similar routing."""
         return other.is_moe and other.num_experts == self.num_experts
 
     @property
     def num_experts(self) -> int:
-        """Routed experts of an MoE layer; 1 where there are none [-]."""
+        """Routed experts of an MoE layer; 1 in dense models [-]."""
         return self.experts.num_experts if self.experts else 1
 
     @property
     def experts_per_token(self) -> int:
-        """Routed experts that a token uses; 1 where there are none [-]."""
+        """Routed experts that a token uses; 1 in dense models [-]."""
         return self.experts.experts_per_token if self.experts else 1
 
     @property
     def mean_experts_per_token(self) -> float:
-        """Mean experts with weights that a token uses; zero experts have none [-]."""
+        """Mean number of experts that a token uses, without zero experts [-]."""
         return self.experts.mean_experts_per_token if self.experts else 1
 
     @property
@@ -165,12 +165,12 @@ class Shape(Record, frozen=True, kw_only=True):
 
     @property
     def outer_dtype(self) -> StorageDtype:
-        """Dtype of embedding and router, and of the LM head where it has none of its own."""
+        """Dtype of embedding and router, and of the LM head unless `head_dtype` is given."""
         return self.embedding_dtype or self.input_projection_dtype
 
     @property
     def input_projection_dtype(self) -> StorageDtype:
-        """Dtype of the projection of a draft head, which no checkpoint or engine quantises."""
+        """Dtype of a draft head's input projection, which no checkpoint or engine quantises."""
         return self.weight_dtype if BYTES_PER_ELEMENT[self.weight_dtype] >= 2 else "bf16"
 
     @cached_property
@@ -188,9 +188,9 @@ class Shape(Record, frozen=True, kw_only=True):
 
     @cached_property
     def arithmetic_dtypes(self) -> tuple[tuple[str, str, str], ...]:
-        """Field, dtype and dtype of the arithmetic, for each dtype of activations or weights."""
-        stream, told = self.stream, dict(self.own_dtypes)
-        alike = (*stream.dtypes.items(), *told.items())
+        """Field, dtype and dtype of arithmetic, for each dtype of activations or weights."""
+        stream = self.stream
+        alike = (*stream.dtypes.items(), *dict(self.own_dtypes).items())
         met = [(field, dtype, stream) for field, dtype in alike if field != "expert_dtype"]
         met += [("expert_dtype", stream.expert_dtype, stream.expert_stream)] if self.is_moe else []
         met += [
@@ -203,7 +203,7 @@ class Shape(Record, frozen=True, kw_only=True):
 
     @cached_property
     def own_dtypes(self) -> tuple[tuple[str, str], ...]:
-        """Dtypes of parts that differ from those of `stream`, each with its field."""
+        """Fields and dtypes of parts whose dtypes differ from those of `stream`."""
         found = []
         for stored in self.parts:
             dtype = stored.stream.weight_dtype
@@ -218,18 +218,18 @@ class Shape(Record, frozen=True, kw_only=True):
 
     @cached_property
     def num_norms(self) -> int:
-        """Norms of all layers and before the LM head [-]."""
+        """Norms of all layers, and the norm before the LM head [-]."""
         return sum(group.norms for group in self.layers) + 1
 
     @cached_property
     def extras(self) -> tuple[Extra, ...]:
-        """Parts of the model beside its layers, embedding and LM head."""
+        """Optional parts of the model: those beyond layers, embedding and LM head."""
         return tuple(extra for name in EXTRAS if (extra := getattr(self, name)))
 
     @cached_property
     def around(self) -> Around:
         """Properties of the model that its `extras` depend on."""
-        # what stands beside others, and has no norm, reads what they read of the residual stream
+        # parts without a norm run in parallel to others and use their input
         own = [group for group in self.layers if group.num_norms != 0]
         blocks = (group.count * (bool(group.mixer) + bool(group.feed_forward)) for group in own)
         return Around(
@@ -242,7 +242,7 @@ class Shape(Record, frozen=True, kw_only=True):
 
 
 def _counted(parts: Iterable[tuple[_Part | None, int]]) -> dict[_Part, int]:
-    """Return how many layers have each part, in order of appearance; None is skipped."""
+    """Return the number of layers with each part, in order of appearance, without None."""
     counts: dict[_Part, int] = {}
     for part, count in parts:
         if part is not None:

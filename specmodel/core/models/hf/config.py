@@ -1,7 +1,7 @@
-"""Reader of the ``config.json`` that comes with a model: from its keys to an `Architecture`.
+"""Turn the keys of a model's ``config.json`` into the fields of an `Architecture`.
 
-Nothing is guessed: a family that is not in the table, or a key that is neither read nor known to be
-harmless, is refused by name. MTP modules are drafters and no part of the shape.
+Nothing is guessed. The reader refuses a family that is not in the table, and a key that it does not
+read and that is not known to be harmless. MTP modules are drafters and do not count as layers.
 """
 
 import json
@@ -16,11 +16,11 @@ from specmodel.core.models.hf.quantization import checkpoint_dtypes
 from specmodel.core.models.hf.reader import Fields, Reader
 
 _SHARED_KEYS = ("torch_dtype", "dtype", "quantization_config")
-"""Keys that wrappers may have outside of `text_config`, inside, or in both if they agree."""
+"""Keys that wrappers may have outside `text_config` or inside it; two values must be equal."""
 
 _TIED = "tie_word_embeddings"
-"""Holds outside of `text_config` if it is there, as vLLM 0.33 and SGLang 0.5.23 read it: the head
-is the wrapper's, and transformers 5 writes a default of its own inside."""
+"""Key whose value outside `text_config` has priority, as in vLLM 0.33 and SGLang 0.5.23. The LM
+head belongs to the wrapper, and transformers 5 writes its own default inside."""
 
 _OTHER_PARTS = {"text_config", "vision_config", "audio_config"}
 
@@ -34,13 +34,12 @@ def architecture_fields(
 ) -> Fields:
     """Return the fields of an `Architecture` that a configuration describes.
 
-    `beside` is the content of its ``hf_quant_config.json``, if there is one. If the dtype of
-    weights is given elsewhere, a quantisation that is not understood is passed over.
+    `beside` is the content of ``hf_quant_config.json``, if the file exists. If `weight_dtype` is
+    given, an unknown quantisation is ignored.
     """
     reader = Reader(_text_config(config, argument), argument)
-    if is_draft_head(config):
-        expected = "a model, as this file is a draft head: give it as the drafter"
-        raise reader.fault("architectures", expected)
+    expected = "a model, as this file is a draft head: give it as the drafter"
+    reader.need(not is_draft_head(config), "architectures", expected)
     reader.find_family()
     family = reader.family
     for key, known in family.only.items():
@@ -75,12 +74,12 @@ def architecture_fields(
         if weight_dtype is None:
             raise
         dtypes, layers = checkpoint_dtypes({}, argument, dtype, layers)
-    # the dtype that a family keeps its cache in holds against that of its checkpoint
+    # a dtype of the KV cache that the family sets replaces the checkpoint's
     return dtypes | fields | {"layers": grouped(layers), "ignored_config_keys": reader.cast or None}
 
 
 def _outer_fields(reader: Reader) -> Fields:
-    """Return the fields of what is around the layers, and of MTP modules."""
+    """Return the fields of the embedding, the LM head, positions and MTP modules."""
     family = reader.family
     fields = mtp_fields(reader) | {
         "hidden_size": reader.whole("hidden_size"),
@@ -97,19 +96,14 @@ def _outer_fields(reader: Reader) -> Fields:
 
 
 def grouped(layers: list[Fields]) -> list[Fields]:
-    """Return groups of layers that are alike, in order of appearance, without empty layers."""
-    groups: list[Fields] = []
-    for parts in (layer for layer in layers if layer["mixer"] or layer["feed_forward"]):
-        same = next((group for group in groups if group == parts | {"count": group["count"]}), None)
-        if same:
-            same["count"] += 1
-        else:
-            groups.append({"count": 1} | parts)
-    return groups
+    """Return groups of equal layers in order of appearance, without layers that are empty."""
+    full = [layer for layer in layers if layer["mixer"] or layer["feed_forward"]]
+    different = [layer for i, layer in enumerate(full) if layer not in full[:i]]
+    return [{"count": full.count(layer)} | layer for layer in different]
 
 
 def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
-    """Return the configuration of the language model, which wrappers nest in `text_config`."""
+    """Return the configuration of the language model; wrappers nest it in `text_config`."""
     config = _unwrapped(config)
     known = table("other_model_types")["wrappers"].get(str(config.get("model_type")))
     if known is None:
@@ -130,11 +124,11 @@ def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
 
 
 def _unwrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a wrapper whose layers are described outside, with the family of its language model.
+    """Return a configuration whose keys about layers are at the top level.
 
-    transformers 5 leaves its keys where they are, and adds a `text_config` with defaults, which are
-    not those of the checkpoint. Of a model that thinks and speaks, what thinks is returned. Keys of
-    parts that a family nests stand beside the others.
+    For these models, transformers 5 adds a `text_config` with its own defaults, which the
+    checkpoint does not have. Of a model with a thinker and a talker, the thinker is returned. Keys
+    of objects that a family nests move to the top level.
     """
     types = table("other_model_types")
     nested = [config.get(key) for key in types["nested"].get(str(config.get("model_type")), ())]

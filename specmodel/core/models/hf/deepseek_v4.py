@@ -1,16 +1,16 @@
-"""DeepSeek-V4 and V4.1 in a ``config.json``: compressed entries in the cache, residual streams."""
+"""Read DeepSeek-V4 and V4.1: compressed cache entries and several residual streams."""
 
 from specmodel.core.models.hf.family import COMPRESSED, SLIDING
 from specmodel.core.models.hf.reader import Fields, Reader
 
 _RATIOS = {0: SLIDING, 4: COMPRESSED[0], 128: COMPRESSED[1]}
-"""Kind of a layer by how many tokens one compressed entry stands for; 0 if it has none."""
+"""Kind of a layer, by the tokens in one compressed entry; 0 for layers without such entries."""
 
 _KEY = "compress_ratios"
 _SHARED = "deepseek_v41"
 _SHARED_RATIOS = (0, 1, 2)
 _SOURCES = ("kv_source_layer_ids", "index_source_layer_ids")
-"""V4.1: lists of the layers that make entries, and of those that select some, for others too."""
+"""Keys of V4.1: the layers that make entries, and the layers that select entries."""
 
 
 def by_ratios(reader: Reader, num_layers: int) -> list[str]:
@@ -19,25 +19,23 @@ def by_ratios(reader: Reader, num_layers: int) -> list[str]:
         key = "compress_rates"
         known = {kind: ratio for ratio, kind in _RATIOS.items()}
         rates = reader.get(key) or {}  # as transformers 5 writes them
-        if not isinstance(rates, dict) or any(known.get(kind) != rates[kind] for kind in rates):
-            raise reader.fault(key, f"{COMPRESSED[0]} 4 and {COMPRESSED[1]} 128")
+        are_known = isinstance(rates, dict) and rates.items() <= known.items()
+        reader.need(are_known, key, f"{COMPRESSED[0]} 4 and {COMPRESSED[1]} 128")
         return []
     return [_RATIOS[ratio] for ratio in _ratios(reader, num_layers, tuple(_RATIOS))]
 
 
 def by_shared_entries(reader: Reader, num_layers: int) -> list[str]:
-    """Return the kind of each layer of V4.1, by its compression ratio alone."""
+    """Return the kind of each layer of V4.1: compressed if its ratio is above 0."""
     ratios = _ratios(reader, num_layers, _SHARED_RATIOS)
     return [COMPRESSED[0] if ratio else SLIDING for ratio in ratios]
 
 
 def _ratios(reader: Reader, num_layers: int, known: tuple[int, ...]) -> list[int]:
-    """Return the ratio of each layer; those of MTP modules, which follow, must be 0."""
+    """Return the ratio of each layer. Ratios of MTP modules follow in the list and must be 0."""
     ratios = reader.get(_KEY)
-    if not isinstance(ratios, list):
-        raise reader.fault(_KEY, f"{num_layers} ratios, one for each layer")
-    if any(ratios[num_layers:]):
-        raise reader.fault(_KEY, "0 for modules, which have a window alone")
+    reader.need(isinstance(ratios, list), _KEY, f"{num_layers} ratios, one for each layer")
+    reader.need(not any(ratios[num_layers:]), _KEY, "0 for modules, which have only a window")
     return reader.by_layer(_KEY, num_layers, known)
 
 
@@ -54,10 +52,10 @@ def compressed_mixers(reader: Reader, kinds: list[str], window: int | None) -> l
 
 
 def _sharing_mixers(reader: Reader, num_layers: int) -> list[Fields]:
-    """Return the attention of each layer of V4.1, where layers share entries and selections.
+    """Return the attention of each layer of V4.1, in which layers share entries and selections.
 
-    A layer reads the entries that the last layer made which makes any, and of these what the last
-    layer with an indexer selected.
+    A layer reads the entries of the last earlier layer that makes entries. Among these, it reads
+    the ones that the last earlier layer with an indexer selected.
     """
     ratios = _ratios(reader, num_layers, _SHARED_RATIOS)
     makers, choosers = _sources(reader, [i for i, ratio in enumerate(ratios) if ratio])
@@ -73,7 +71,7 @@ def _sharing_mixers(reader: Reader, num_layers: int) -> list[Fields]:
 
 
 def _sources(reader: Reader, compressed: list[int]) -> tuple[set[int], set[int]]:
-    """Return the layers that make entries and those that select, among those with a ratio."""
+    """Return the layers that make entries and the layers that select; each has a ratio."""
     makers, choosers = (reader.layer_numbers(key) or set[int]() for key in _SOURCES)
     if not {*compressed[:1]} <= makers <= {*compressed}:
         expected = f"layers with a ratio in {_KEY}, among them layer {compressed[0]}, the first"
@@ -85,22 +83,23 @@ def _sources(reader: Reader, compressed: list[int]) -> tuple[set[int], set[int]]
 
 
 def compressed_fields(reader: Reader, layers: list[Fields]) -> Fields:
-    """Return what is around the layers: residual streams, an MTP module, the dtype of the cache.
+    """Return the fields of residual streams, n-gram tables, the MTP module and the cache's dtype.
 
-    Engines keep the cache in 8 bits unless told otherwise, as vLLM 0.33 has it
-    (``models/deepseek_v4/attention.py``). The entries of V4.1 have 8 bits throughout, as on
-    data-center Blackwell; other GPUs keep them as those of V4, 11 % larger.
+    By default, engines keep the cache in 8 bits (vLLM 0.33: ``models/deepseek_v4/attention.py``).
+    All parts of an entry of V4.1 have 8 bits here, as on data-center Blackwell. Other GPUs use the
+    format of V4, which is 11 % larger.
 
-    The first layers (`num_hash_layers`, three) choose experts by a hash of the token instead of
-    scores. They have a router all the same, and are counted as the others: a hash of tokens that
-    differ chooses as evenly, and the share of experts that tokens of a sequence have in common is
-    not known apart. Its table, six numbers for each token of the vocabulary, is left out.
+    The first three layers (`num_hash_layers`) choose experts by a hash of the token, not by scores.
+    They still have a router, and count like other layers: the hash spreads different tokens as
+    evenly, and no measurement shows how many experts the tokens of a sequence share there. The
+    hash table, six numbers for each token of the vocabulary, is left out.
     """
     record = reader.get("quantization_config")
     if record and not reader.is_family("deepseek_ref"):
         inner = record.get("expert_dtype") if isinstance(record, dict) else None
-        if reader.get("expert_dtype") is None and inner is None:  # vLLM: 4 bits, SGLang: by weights
-            raise reader.fault("expert_dtype", "fp4 or fp8, as engines differ where it is not said")
+        is_given = reader.get("expert_dtype") is not None or inner is not None
+        # without the key, vLLM assumes 4 bits, SGLang the dtype of other weights
+        reader.need(is_given, "expert_dtype", "fp4 or fp8, as engines have different defaults")
     residuals, block = reader.sizes("streams of DeepSeek"), layers[-1]["feed_forward"]
     fields: Fields = {"residuals": residuals, **_memory(reader, residuals["num_streams"])}
     fields["kv_dtype"] = "mxfp8" if reader.is_family(_SHARED) else "fp8"
@@ -116,15 +115,15 @@ def compressed_fields(reader: Reader, layers: list[Fields]) -> Fields:
 
 
 def _memory(reader: Reader, streams: int) -> Fields:
-    """Return the tables of n-grams beside some layers, if there are any."""
+    """Return the tables of n-grams that some layers look up, {} if none does."""
     layers = reader.layer_numbers("engram_layer_ids")
     if not layers:
         return {}
     key = "engram_num_embeddings"
     rows = reader.get(key)
     are_numbers = isinstance(rows, list) and all(type(n) is int and n > 0 for n in rows)
-    if not are_numbers or len(rows) != len(layers):
-        raise reader.fault(key, f"{len(layers)} numbers of rows, one for each of engram_layer_ids")
+    is_valid = are_numbers and len(rows) == len(layers)
+    reader.need(is_valid, key, f"{len(layers)} numbers of rows, one for each of engram_layer_ids")
     lengths = reader.whole("engram_max_ngram_size", minimum=2) - 1
     memory = {
         "num_rows": rows,

@@ -1,10 +1,10 @@
-"""Feed-forward block of each layer of a ``config.json``: dense, or routed and shared experts."""
+"""Read the feed-forward block of each layer: dense, or routed and shared experts."""
 
 from specmodel.core.base.ranges import whole_of
 from specmodel.core.models.hf.reader import Fields, Layers, Reader
 
 _ROUTED = ("moe", "hash_moe")
-"""Other names of blocks that route, as transformers 5 writes them for DeepSeek-V4."""
+"""Names that transformers 5 writes for blocks with routed experts in DeepSeek-V4."""
 
 
 def feed_forwards(reader: Reader, num_layers: int) -> Layers:
@@ -25,14 +25,13 @@ def feed_forwards(reader: Reader, num_layers: int) -> Layers:
 def dense_block(reader: Reader) -> Fields:
     """Return the fields of a dense block."""
     family = reader.family
-    if family.dense_size is None:
-        raise reader.fault("model_type", "a family whose layers all route")
-    width = reader.whole(family.dense_size)
+    reader.need(family.dense_size, "model_type", "a family whose layers all route")
+    width = reader.whole(str(family.dense_size))
     return {"kind": "dense", "is_gated": family.is_gated, "ffn_size": width}
 
 
 def pass_over_experts(reader: Reader) -> None:
-    """Mark keys of experts as known in a model without any, as files hold defaults of them."""
+    """Mark keys of experts as known in a dense model, whose file may contain defaults of them."""
     family = reader.family
     if family.experts:
         own = family.experts, family.expert_size, family.latent_size, family.num_shared
@@ -40,7 +39,7 @@ def pass_over_experts(reader: Reader) -> None:
 
 
 def experts_block(reader: Reader) -> Fields:
-    """Return the fields of a block of experts, by the keys that the family has for them."""
+    """Return the fields of a block of experts, read from the keys of the family."""
     family = reader.family
     count_key, size_key = str(family.experts), str(family.expert_size)
     fields = chosen_experts(reader, count_key) | {
@@ -52,14 +51,14 @@ def experts_block(reader: Reader) -> Fields:
     groups = reader.whole("n_group", 1, minimum=0)
     if groups > 1 and reader.get("topk_method") != "greedy":
         most = min(groups, fields["experts_per_token"])
-        taken = reader.whole("topk_group", most, most=most)
-        fields |= {"expert_groups": groups, "groups_per_token": taken}
+        chosen = reader.whole("topk_group", most, most=most)
+        fields |= {"expert_groups": groups, "groups_per_token": chosen}
     if family.latent_size and reader.get(family.latent_size) is not None:
         fields["latent_size"] = reader.whole(family.latent_size)
     if family.shared_size is None:
         return fields
     if family.num_shared:
-        # none where it is null, an error where it is missing
+        # null means no shared experts; a missing key is an error
         is_null = reader.get(family.num_shared, "missing") is None
         num_shared = 0 if is_null else reader.whole_in_all(family.num_shared, minimum=0)
         is_told = reader.get(family.shared_size) is not None or not family.shares_as_routed
@@ -68,9 +67,8 @@ def experts_block(reader: Reader) -> Fields:
     else:
         size = reader.whole_in_all(family.shared_size, minimum=0)
         num_shared = int(size > 0)
-        if reader.whole("n_shared_experts", num_shared, minimum=0) != num_shared:
-            expected = f"{num_shared}, as {family.shared_size} = {size} is that of all"
-            raise reader.fault("n_shared_experts", expected)
+        expected = f"{num_shared}, as {family.shared_size} = {size} is that of all"
+        reader.only("n_shared_experts", (num_shared,), expected)
     return fields | {"num_shared_experts": num_shared, "shared_expert_size": size}
 
 
@@ -84,31 +82,25 @@ def chosen_experts(
 
 
 def _dense_layers(reader: Reader, num_layers: int) -> list[bool]:
-    """Return which layers are dense, by the family's rule, by a list, or by both if they agree."""
+    """Return which layers are dense, by the family's rule or a list, which must agree."""
     key, by_rule = None, [False] * num_layers
     if reader.family.dense_layers:
         key, by_rule = reader.family.rule("dense_layers", reader, num_layers)
     if reader.get("mlp_layer_types") is None:
         return by_rule
-    listed = listed_as_dense(reader, num_layers)
-    if key and listed != by_rule:
-        value = reader.get(key)
-        raise reader.fault("mlp_layer_types", f"the layers that {key} = {value} makes dense")
+    types = reader.by_layer("mlp_layer_types", num_layers, ("sparse", "dense", *_ROUTED))
+    listed = [kind == "dense" for kind in types]
+    expected = f"the layers that {key} = {reader.get(str(key))} makes dense"
+    reader.need(not key or listed == by_rule, "mlp_layer_types", expected)
     return listed
 
 
-def listed_as_dense(reader: Reader, num_layers: int) -> list[bool]:
-    """Return which layers `mlp_layer_types` calls dense."""
-    types = reader.by_layer("mlp_layer_types", num_layers, ("sparse", "dense", *_ROUTED))
-    return [kind == "dense" for kind in types]
-
-
 _Rule = tuple[str | None, list[bool]]
-"""The key that decides which layers are dense, None if none is given, and which these are."""
+"""The key that decides which layers are dense, None if it is missing; and which are dense."""
 
 
 def by_step(reader: Reader, num_layers: int) -> _Rule:
-    """Make layers dense: all of `mlp_only_layers`, and all but each `decoder_sparse_step`-th."""
+    """Make layers dense that `mlp_only_layers` lists or that `decoder_sparse_step` leaves out."""
     step = reader.whole("decoder_sparse_step", 1)
     listed = reader.layer_numbers("mlp_only_layers") or set[int]()
     key = "decoder_sparse_step" if step > 1 else "mlp_only_layers" if listed else None
@@ -116,7 +108,7 @@ def by_step(reader: Reader, num_layers: int) -> _Rule:
 
 
 def leading(reader: Reader, num_layers: int) -> _Rule:
-    """Make the first layers dense, and of the others those that `moe_layer_freq` leaves out."""
+    """Make the first layers dense, and other layers that `moe_layer_freq` leaves out."""
     key = "first_k_dense_replace"
     is_listed = reader.get("mlp_layer_types") is not None
     num_leading = reader.whole(key, 0 if is_listed else reader.family.num_leading, minimum=0)
@@ -126,14 +118,14 @@ def leading(reader: Reader, num_layers: int) -> _Rule:
         is_dense = [i < num_leading or i % step > 0 for i in range(num_layers)]
         return (key if is_given else "moe_layer_freq" if step > 1 else None), is_dense
     pattern = reader.by_layer("moe_layer_freq", num_layers, (0, 1))
-    if any(pattern[:num_leading]) and is_given:
-        expected = f"0 for the layers of first_k_dense_replace = {num_leading}"
-        raise reader.fault("moe_layer_freq", expected)
+    agrees = not (is_given and any(pattern[:num_leading]))
+    expected = f"0 for the layers of first_k_dense_replace = {num_leading}"
+    reader.need(agrees, "moe_layer_freq", expected)
     return "moe_layer_freq", [is_sparse == 0 for is_sparse in pattern]
 
 
 def from_start_to_end(reader: Reader, num_layers: int) -> _Rule:
-    """Make the layers dense before a first and after a last that route, or between their steps."""
+    """Make layers dense before the first and after the last MoE layer, and between steps."""
     key = "moe_layer_start_index"
     if reader.get(key) is None and reader.get("mlp_layer_types") is not None:
         return None, []
@@ -142,28 +134,27 @@ def from_start_to_end(reader: Reader, num_layers: int) -> _Rule:
     if reader.get("moe_layer_end_index") != -1:
         last = reader.whole("moe_layer_end_index", last, minimum=0)
     step = reader.whole("moe_layer_interval", 1)
-    if not first <= last < num_layers:
-        expected = f"a layer from moe_layer_start_index = {first} to {num_layers - 1}, or -1"
-        raise reader.fault("moe_layer_end_index", expected)
+    expected = f"a layer from moe_layer_start_index = {first} to {num_layers - 1}, or -1"
+    reader.need(first <= last < num_layers, "moe_layer_end_index", expected)
     sparse = [first <= i <= last and (i + 1) % step == 0 for i in range(num_layers)]
     return key, [not is_sparse for is_sparse in sparse]
 
 
 def enumerated(reader: Reader, num_layers: int) -> _Rule:
-    """Make the layers dense whose numbers a list, or a text with commas, leaves out."""
+    """Make layers dense whose numbers are missing in a list, or in a text with commas."""
     key = "moe_layers_enum"
     value = reader.get(key)
     if value is None:
         return leading(reader, num_layers)
     words = value.split(",") if isinstance(value, str) else value
     sparse = {whole_of(str(word).strip()) for word in words} if isinstance(words, list) else {None}
-    if None in sparse:
-        raise reader.fault(key, "the numbers of the layers that route, in a text or list")
+    expected = "the numbers of the layers that route, in a text or list"
+    reader.need(None not in sparse, key, expected)
     return key, [i not in sparse for i in range(num_layers)]
 
 
 def interleaved(reader: Reader, num_layers: int) -> _Rule:
-    """Make layers dense but `moe_layers`, by default each `interleave_moe_layer_step`-th."""
+    """Make layers dense except `moe_layers`, by default each `interleave_moe_layer_step`-th."""
     step = reader.whole("interleave_moe_layer_step", 1)
     listed = reader.layer_numbers("moe_layers")
     sparse = range(step - 1, num_layers, step) if listed is None else listed

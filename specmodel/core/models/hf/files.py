@@ -1,4 +1,4 @@
-"""Files that come with a model: its ``config.json``, and the record of quantisation beside it."""
+"""Read a model's ``config.json``, and the file with its quantisation record."""
 
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ _IGNORED: ContextVar[frozenset[str]] = ContextVar("ignored_config_keys", default
 
 @contextmanager
 def ignoring(keys: Iterable[str]) -> Iterator[None]:
-    """Read each ``config.json`` inside a `with` block as if these keys were not in it."""
+    """Ignore these keys in every ``config.json`` that is read inside a `with` block."""
     token = _IGNORED.set(_IGNORED.get().union(keys))
     try:
         yield
@@ -26,7 +26,7 @@ def ignoring(keys: Iterable[str]) -> Iterator[None]:
 
 
 class ConfigFile(NamedTuple):
-    """A ``config.json`` that was read without some of its keys, and the argument that named it."""
+    """A ``config.json`` without ignored keys, and the argument that named it."""
 
     path: Path
     content: dict[str, Any]
@@ -39,7 +39,7 @@ class ConfigFile(NamedTuple):
         return f"{self.named_by} {self.path.name}"
 
     def with_origin(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of an `Architecture` with its name and source, taken from the path."""
+        """Return the fields of an `Architecture`, with its name and source from the path."""
         is_plain = self.path.name == "config.json"
         name = model_name(self.path) if is_plain else self.path.stem
         origin = {"schema_version": 2, "name": name, "source": str(self.path)}
@@ -47,7 +47,7 @@ class ConfigFile(NamedTuple):
         return origin | {**fields, "ignored_config_keys": ignored or None}
 
     def quantisation(self) -> dict[str, Any] | None:
-        """Return the ``hf_quant_config.json`` with the same prefix, None if there is none."""
+        """Return the ``hf_quant_config.json`` with the same prefix, None if it does not exist."""
         name = self.path.name
         prefix = name.removesuffix("config.json")
         beside = self.path.with_name(f"{prefix if prefix != name else ''}hf_quant_config.json")
@@ -55,9 +55,9 @@ class ConfigFile(NamedTuple):
 
 
 def read_config(path: str | Path, argument: str, ignore_keys: Collection[str] = ()) -> ConfigFile:
-    """Return a ``config.json``, named by its path or folder, without the keys to be ignored.
+    """Return a ``config.json``, given its path or folder, without the keys to ignore.
 
-    Keys that a surrounding `ignoring` names may be missing; one of `ignore_keys` must be there.
+    Each of `ignore_keys` must be in the file. Keys of a surrounding `ignoring` may be missing.
     """
     is_folder = stat.S_ISDIR(file_mode(Path(path)))
     file = Path(path) / "config.json" if is_folder else Path(path)
@@ -75,7 +75,7 @@ def read_config(path: str | Path, argument: str, ignore_keys: Collection[str] = 
 
 
 def check_ignored(argument: str, keys: Iterable[str], models: Iterable[tuple[str, str]]) -> None:
-    """Refuse a key to be ignored that no ``config.json`` has among models, each by its argument."""
+    """Refuse a key to ignore that no ``config.json`` contains. `models`: argument and path."""
     files = [(n, p) for n, p in models if is_path(p) and not p.endswith((".toml", ".gguf"))]
     configs = [read_config(path, name) for name, path in files]
     present = set().union(*(_keys_within(config.content) for config in configs))
@@ -91,14 +91,14 @@ def _missing(argument: str, key: str, present: set[str], file: Path) -> InputErr
 
 
 def _keys_within(value: Any) -> set[str]:
-    """Return the keys of an object and of all objects inside it."""
+    """Return the keys of an object and of the objects in it."""
     if isinstance(value, dict):
         return set(value).union(*map(_keys_within, value.values()))
     return set().union(*map(_keys_within, value)) if isinstance(value, list) else set()
 
 
 def _without(value: Any, keys: Collection[str]) -> Any:
-    """Return an object without some keys, which those inside it lose too."""
+    """Return an object without some keys, at any depth."""
     if isinstance(value, list):
         return [_without(part, keys) for part in value]
     if not isinstance(value, dict):

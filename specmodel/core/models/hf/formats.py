@@ -1,8 +1,8 @@
-"""Methods of quantisation that checkpoints of several tools follow, and what a record says.
+"""Read the quantisation record of a checkpoint, by the method of the tool that wrote it.
 
-Each method has a reader, which returns a `Recipe`: what engines make of that record. What kinds of
-weights are called stands in ``quantisation.toml``. A key that is not known there or here is refused
-by name. vLLM 0.33 reads records alike (``model_executor/layers/quantization``), but no MLX.
+The reader of a method returns a `Recipe`: the formats that engines give to the matrices. An unknown
+key that may change a format is refused. vLLM 0.33 reads the same records, except those of MLX
+(``model_executor/layers/quantization``).
 """
 
 import re
@@ -18,82 +18,76 @@ from specmodel.core.models.hf.reader import Reader
 
 
 class Format(NamedTuple):
-    """Dtypes of weights, and of the activations that they meet; "" for that of the model."""
+    """Dtypes of weights and of activations that meet them; "" for the model's dtype."""
 
     weights: str = ""
     activations: str = ""
 
 
-Targets = tuple[tuple[str, list[Any], Format], ...]
-
-
 class Recipe(Struct, frozen=True):
-    """What a record of quantisation says: which matrices get which formats."""
+    """The formats of matrices that a quantisation record describes."""
 
     every: Format | None = None
-    """Of each linear layer that no other field names; None leaves those in 16 bits."""
+    """Format of linear layers that no other field names; None if they stay in 16 bits."""
     experts: Format | None = None
-    """Of routed experts, where it is another."""
-    targets: Targets = ()
-    """Lists of modules with a format of their own: key of the list, names, format."""
-    kept: Mapping[str, Any] = field(default_factory=dict)
+    """Format of routed experts, None if it is that of other linear layers."""
+    targets: tuple[tuple[str, list[Any], Format], ...] = ()
+    """Lists of modules with another format: key of the list, names, format."""
+    kept: dict[str, Any] = field(default_factory=dict)
     """Lists of modules that are not quantised, by key."""
     has_head: bool = False
-    """Whether `every` holds for the LM head too."""
+    """Whether `every` includes the LM head."""
     needs_head: bool = False
-    """Whether the record must say by name what becomes of the LM head."""
+    """Whether the record must name the LM head, either as quantised or as not quantised."""
     embedding_dtype: str | None = None
-    """Of the embedding; None where it is not quantised."""
+    """Dtype of the embedding; None if it is not quantised."""
     kv_dtype: str | None = None
-    """Of the KV cache, "" for that of the model; None where the record does not say."""
+    """Dtype of the KV cache, "" for the model's; None if the record does not give it."""
 
-
-KEPT_KEYS = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
-"""Keys of lists of modules that are not quantised."""
 
 MOE_ALGO = "moe_quant_algo"
-"""Key of an algorithm for experts alone, beside another method for the rest: DeepSeek-V4."""
+"""Key of an algorithm for experts only, if another method covers the rest: DeepSeek-V4."""
 
 MIXED = "MIXED_PRECISION"
-"""Name of the algorithm of records in which each layer has its own."""
+"""Name of the algorithm in records that give each layer its own algorithm."""
 
 _SUSPECT_KEY = re.compile(
     r"lm_head|embed|sparsity|transform|to_quantize|override|mixed|extra_config|moe_quant"
 )
-"""Keys that change what is quantised, and that no reader of a method knows but its own."""
+"""Keys that change which matrices are quantised, and that only the reader of one method knows."""
 
 
 def read_recipe(record: Any, name: str, expert_dtype: object = None) -> Recipe:
-    """Return the recipe of a quantisation record; `expert_dtype` is that key outside the record."""
-    reader = Reader(record, name)
-    if expert_dtype is not None and reader.get("expert_dtype", expert_dtype) != expert_dtype:
-        raise reader.fault("expert_dtype", f"the same as {expert_dtype!r} beside this record")
+    """Return the recipe of a record; `expert_dtype` is the value of this key outside the record."""
+    reader, key = Reader(record, name), "expert_dtype"
     if expert_dtype is not None:
-        reader.config = {**reader.config, "expert_dtype": expert_dtype}
-    method, has_experts = _method(reader), reader.get("expert_dtype") is not None
-    if has_experts and method != "fp8":
-        raise reader.fault("expert_dtype", f"no such key with quant_method {method}")
+        reader.only(key, (expert_dtype,), f"the same as {expert_dtype!r} outside this record")
+        reader.config = {**reader.config, key: expert_dtype}
+    method, has_experts = _method(reader), reader.get(key) is not None
+    expected = f"no such key with quant_method {method}"
+    reader.need(method == "fp8" or not has_experts, key, expected)
     own = MOE_ALGO if has_experts else table("quantisation")["own_keys"].get(method, "")
     suspect = (key for key in map(str, reader.config) if _SUSPECT_KEY.search(key))
     _refuse(reader, *(key for key in suspect if not re.fullmatch(own, key)))
-    recipe = _METHODS[method](reader)
-    if not has_experts or reader.by_name("expert_dtype", ("fp4", "fp8")) == "fp8":
+    recipe, keys = _METHODS[method](reader), table("quantisation")["kept_keys"]
+    row = MOE_ALGO if reader.config.get(MOE_ALGO) else method
+    recipe = replace(recipe, kept=_kept(reader, *keys.get(row, keys["usual"])) | recipe.kept)
+    if not has_experts or reader.by_name(key, ("fp4", "fp8")) == "fp8":
         return recipe
     return recipe if recipe.experts else replace(recipe, experts=Format("mxfp4", "fp8"))
 
 
 def _method(reader: Reader) -> str:
-    """Return the method of a record, by the name that its reader has here."""
+    """Return the method of a record, by its name in `_METHODS`."""
     method = reader.get("quant_method")
     if method is None and reader.get("quant_algo") is not None:
-        method = "modelopt"  # as ModelOpt 0.31 left it out
+        method = "modelopt"  # ModelOpt 0.31 did not write the key
     if method is None and {"bits", "group_size"} <= reader.config.keys():
         method = "mlx"
     if isinstance(method, str) and method.startswith("modelopt_"):
         method = "modelopt"  # the engine's name for one of its algorithms
     found = table("quantisation")["other_names"].get(str(method), str(method))
-    if found not in _METHODS:
-        raise reader.fault("quant_method", f"one of: {', '.join(_METHODS)}")
+    reader.need(found in _METHODS, "quant_method", f"one of: {', '.join(_METHODS)}")
     return str(found)
 
 
@@ -101,12 +95,12 @@ def _refuse(reader: Reader, *keys: str) -> None:
     """Refuse keys whose effect is not known, unless their value is empty or dense."""
     for key in keys:
         value = reader.get(key)
-        if value and not (isinstance(value, dict) and value.get("format") == "dense"):
-            raise reader.fault(key, "no such key, as specmodel does not know its effect")
+        is_empty = not value or (isinstance(value, dict) and value.get("format") == "dense")
+        reader.need(is_empty, key, "no such key, as specmodel does not know its effect")
 
 
 def _dtype(reader: Reader, key: str, kind: str, group: Any = None, end: str = "") -> str:
-    """Return the dtype of elements of a kind, such as int 4, `group` of which share a scale."""
+    """Return the dtype of elements of a kind, such as int 4; `group` elements share a scale."""
     text = f"{kind}{'' if group is None else f' in {group}'}{end}"
     known: dict[str, str] = table("quantisation")["dtypes"]
     if text not in known:
@@ -117,7 +111,7 @@ def _dtype(reader: Reader, key: str, kind: str, group: Any = None, end: str = ""
 
 
 def _integers(reader: Reader, has_zero_points: bool) -> str:
-    """Return the dtype of integer weights in groups."""
+    """Return the dtype of integer weights that share scales in groups."""
     bits = reader.get("bits", reader.get("w_bit"))
     group = reader.get("group_size", reader.get("q_group_size", 128))
     end = " with zero points" if has_zero_points else ""
@@ -125,38 +119,34 @@ def _integers(reader: Reader, has_zero_points: bool) -> str:
 
 
 def _kept(reader: Reader, *keys: str) -> dict[str, Any]:
-    """Return the lists under some keys that are not empty, by the full names of the keys."""
+    """Return the lists under some keys by the full names of the keys, without empty lists."""
     return {f"{reader.argument} {key}": reader.get(key) for key in keys if reader.get(key)}
 
 
 def _by_name(
-    reader: Reader,
-    key: str,
-    forms: Mapping[str, Format | None],
-    every: Format | None = None,
-    experts: Format | None = None,
+    reader: Reader, key: str, forms: Mapping[str, Format | None], every: Format | None = None
 ) -> Recipe:
-    """Return a recipe from the format of each named module, None for one that is not quantised."""
+    """Return a recipe from the format of each named module, None if it is not quantised."""
     listed: dict[Format | None, list[str]] = {}
     for name, form in forms.items():
         listed.setdefault(form, []).append(name)
-    name, kept = f"{reader.argument} {key}", _kept(reader, *KEPT_KEYS)
-    kept |= {name: listed[None]} if None in listed else {}
+    name = f"{reader.argument} {key}"
+    kept = {name: listed[None]} if None in listed else {}
     targets = tuple((name, names, form) for form, names in listed.items() if form)
-    return Recipe(every, experts, targets, kept)
+    return Recipe(every, targets=targets, kept=kept)
 
 
 def _inner(reader: Reader, key: str) -> Iterable[tuple[str, Reader]]:
-    """Yield a reader of each object inside the one under a key, with its name."""
+    """Yield the name and a reader of each object inside the object under a key."""
     objects = reader.inner(key, reader.get(key) or {}).config
     for name in objects:
         yield name, reader.inner(f"{key}.{name}", objects[name])
 
 
 def _fp8(reader: Reader) -> Recipe:
-    """FP8 as DeepSeek and Qwen ship it: every linear layer but the LM head.
+    """Read FP8 of DeepSeek and Qwen: every linear layer except the LM head.
 
-    With `MOE_ALGO`, what else ModelOpt writes is of routed experts alone, as vLLM 0.33 reads it
+    With `MOE_ALGO`, ModelOpt's other keys describe only the routed experts, as in vLLM 0.33
     (``models/deepseek_v4/quant_config.py``).
     """
     has_algorithm = reader.get(MOE_ALGO) is not None
@@ -166,54 +156,50 @@ def _fp8(reader: Reader) -> Recipe:
     weights = _dtype(reader, "weight_block_size", "float 8", reader.get("weight_block_size"))
     if weights == "mxfp8":
         reader.by_name("scale_fmt", ("ue8m0",))
-    if not has_algorithm:
-        return Recipe(Format(weights, "fp8"), kept=_kept(reader, *KEPT_KEYS))
-    return Recipe(Format(weights, "fp8"), _algorithm(reader, MOE_ALGO, ["NVFP4"]))
+    experts = _algorithm(reader, MOE_ALGO, ["NVFP4"]) if has_algorithm else None
+    return Recipe(Format(weights, "fp8"), experts)
 
 
 def _mxfp4(reader: Reader) -> Recipe:
-    """MXFP4 as gpt-oss ships it: routed experts alone."""
-    return Recipe(experts=Format("mxfp4"), kept=_kept(reader, *KEPT_KEYS))
+    """Read MXFP4 of gpt-oss: only routed experts."""
+    return Recipe(experts=Format("mxfp4"))
 
 
 def _mxfp8(reader: Reader) -> Recipe:
-    """MXFP8 as MiniMax ships it: as ModelOpt's, every linear layer and the LM head."""
+    """Read MXFP8 of MiniMax: every linear layer and the LM head, as in ModelOpt's."""
     reader.only("weight_block_size", ([1, 32],), "[1, 32]")
-    return Recipe(Format("mxfp8", "fp8"), kept=_kept(reader, *KEPT_KEYS), has_head=True)
+    return Recipe(Format("mxfp8", "fp8"), has_head=True)
 
 
 def _gptq(reader: Reader) -> Recipe:
-    """GPTQ, AWQ and moe_wna16, vLLM's name for both: every linear layer but the LM head.
+    """Read GPTQ, AWQ and moe_wna16 (vLLM's name for both): every linear layer except the LM head.
 
-    GPTQ says `sym`; kernels drop the zero points of its symmetric checkpoints.
+    GPTQ has the key `sym`; kernels ignore the zero points of its symmetric checkpoints.
     """
     _refuse(reader, "quantized_layers")
-    kept, rules = _kept(reader, *KEPT_KEYS), reader.nested("dynamic")
-    if rules and not all(rule.startswith("-:") for rule in rules.config):
-        raise reader.fault("dynamic", "only rules that start with -:, which leave modules out")
+    kept, rules = dict[str, Any](), reader.nested("dynamic")
     if rules:
-        names = ["re:" + rule.removeprefix("-:") for rule in rules.config]
-        kept[f"{reader.argument} dynamic"] = names
+        are_known = all(rule.startswith("-:") for rule in rules.config)
+        expected = "only rules that start with -:, which leave modules out"
+        reader.need(are_known, "dynamic", expected)
+        kept[rules.argument] = ["re:" + rule.removeprefix("-:") for rule in rules.config]
     has_zero_points = not reader.get("sym", not reader.get("zero_point", True))
     return Recipe(Format(_integers(reader, has_zero_points)), kept=kept)
 
 
 def _modelopt(reader: Reader) -> Recipe:
-    """ModelOpt, in either file: every linear layer and the LM head, or those listed."""
-    known = table("quantisation")["modelopt"]
+    """Read ModelOpt, in either file: every linear layer and the LM head, or listed layers."""
+    known, key = table("quantisation")["modelopt"], "quantized_layers"
     is_mixed = reader.by_name("quant_algo", (*known, MIXED)) == MIXED
     kept = _kept(reader, "ignore") or _kept(reader, "exclude_modules", "ignored_layers")
     kv_dtype = _modelopt_kv(reader)
     if not is_mixed:
-        _refuse(reader, "quantized_layers")
+        _refuse(reader, key)
         every = _algorithm(reader, "quant_algo", known)
         return Recipe(every, kept=kept, has_head=True, kv_dtype=kv_dtype)
-    layers = _inner(reader, "quantized_layers")
-    forms = {name: _algorithm(layer, "quant_algo", known) for name, layer in layers}
-    if not forms:
-        expected = f"the layers of each format, as quant_algo is {MIXED}"
-        raise reader.fault("quantized_layers", expected)
-    return replace(_by_name(reader, "quantized_layers", forms), kept=kept, kv_dtype=kv_dtype)
+    forms = {name: _algorithm(own, "quant_algo", known) for name, own in _inner(reader, key)}
+    reader.need(forms, key, f"the layers of each format, as quant_algo is {MIXED}")
+    return replace(_by_name(reader, key, forms), kept=kept, kv_dtype=kv_dtype)
 
 
 def _algorithm(reader: Reader, key: str, names: Iterable[str]) -> Format:
@@ -228,7 +214,7 @@ def _algorithm(reader: Reader, key: str, names: Iterable[str]) -> Format:
 
 
 def _modelopt_kv(reader: Reader) -> str | None:
-    """Return the dtype of the KV cache by either key of ModelOpt, None if neither is there."""
+    """Return the dtype of the KV cache by either key of ModelOpt, None if both are missing."""
     scheme = reader.get("kv_cache_scheme")
     if isinstance(scheme, dict):
         return _tensor_dtype(reader.nested("kv_cache_scheme"))
@@ -240,12 +226,11 @@ def _modelopt_kv(reader: Reader) -> str | None:
 
 
 def _compressed(reader: Reader) -> Recipe:
-    """compressed-tensors: groups of modules, each with a format; the LM head if it is named."""
+    """Read compressed-tensors: a format for each group of modules; the LM head if it is named."""
     every, targets = set[Format](), []
     for _, group in _inner(reader, "config_groups"):
         names = group.get("targets")
-        if not isinstance(names, list):
-            raise group.fault("targets", "a list")
+        group.need(isinstance(names, list), "targets", "a list")
         weights = _tensor_dtype(group.inner("weights", group.get("weights")))
         inputs = group.nested("input_activations")
         form = Format(weights, _tensor_dtype(inputs, is_weight=False))
@@ -253,24 +238,16 @@ def _compressed(reader: Reader) -> Recipe:
             every.add(form)
         else:
             targets.append((f"{group.argument} targets", names, form))
-    if len(every) > 1 or not (every or targets):
-        raise reader.fault("config_groups", "an object of groups, with one format for Linear")
+    is_known = len(every) < 2 and (every or targets)
+    reader.need(is_known, "config_groups", "an object of groups, with one format for Linear")
     scheme = reader.nested("kv_cache_scheme")
     kv_dtype = _tensor_dtype(scheme) if scheme else None
-    return Recipe(
-        next(iter(every), None),
-        targets=tuple(targets),
-        kept=_kept(reader, "ignore"),
-        kv_dtype=kv_dtype,
-        needs_head=bool(every),
-    )
+    found = Recipe(next(iter(every), None), targets=tuple(targets), kv_dtype=kv_dtype)
+    return replace(found, needs_head=bool(every))
 
 
 def _tensor_dtype(reader: Reader | None, *, is_weight: bool = True) -> str:
-    """Return the dtype that an object of compressed-tensors describes, "" for no object.
-
-    Of activations it does not matter which share a scale.
-    """
+    """Return the dtype that an object describes, "" without one; only weights have groups."""
     if reader is None:
         return ""
     kind, group, end = f"{reader.get('type')} {reader.get('num_bits')}", None, ""
@@ -282,7 +259,7 @@ def _tensor_dtype(reader: Reader | None, *, is_weight: bool = True) -> str:
 
 
 def _quark(reader: Reader) -> Recipe:
-    """Quark, as AMD ships MXFP4 and FP8: one format for all linear layers but those excluded."""
+    """Read Quark, AMD's MXFP4 and FP8: one format for all linear layers that are not excluded."""
     _refuse(reader, "layer_quant_config", "layer_type_quant_config", "kv_cache_quant_config")
     export = reader.nested("export")
     if export:
@@ -291,11 +268,11 @@ def _quark(reader: Reader) -> Recipe:
     weights = _quark_dtype(whole, "weight")
     has_inputs = whole.get("input_tensors") is not None
     activations = _quark_dtype(whole, "input_tensors").removeprefix("mx") if has_inputs else ""
-    return Recipe(Format(weights, activations), kept=_kept(reader, "exclude"), needs_head=True)
+    return Recipe(Format(weights, activations), needs_head=True)
 
 
 def _quark_dtype(reader: Reader, key: str) -> str:
-    """Return the dtype of one format, or of the last of several stages, which is what is stored."""
+    """Return the stored dtype: that of one format, or of the last of several stages."""
     stages = reader.get(key)
     spec = reader.inner(key, stages[-1] if isinstance(stages, list) and stages else stages)
     known = table("quantisation")["quark"]
@@ -304,16 +281,17 @@ def _quark_dtype(reader: Reader, key: str) -> str:
 
 _BLOCKS = re.compile(r"(?:\w+\.)*layers")
 _SEARCHED = re.compile(r"[*+?^$()\[\]{}|\\]")
-"""Signs by which AutoRound takes a name for a regex, which it looks for anywhere."""
+"""Characters that make a name a regex for AutoRound, which may match anywhere."""
 
 
 def _auto_round(reader: Reader) -> Recipe:
-    """AutoRound: every linear layer but the LM head, and modules with bits of their own."""
+    """Read AutoRound: every linear layer except the LM head, and modules with other bits."""
     key = "block_name_to_quantize"
     blocks = reader.get(key) or reader.get("to_quant_block_names") or []
     blocks = blocks.split(",") if isinstance(blocks, str) else blocks
-    if not isinstance(blocks, list) or not all(_BLOCKS.fullmatch(str(name)) for name in blocks):
-        raise reader.fault(key, "names that end on layers, as parts of these are not known here")
+    are_whole = isinstance(blocks, list) and all(_BLOCKS.fullmatch(str(name)) for name in blocks)
+    expected = "names that end on layers, as parts of these are not known here"
+    reader.need(are_whole, key, expected)
     forms: dict[str, Format | None] = {}
     for name, own in _inner(reader, "extra_config"):
         own.config = {**reader.config, **own.config}
@@ -334,34 +312,34 @@ def _rounded(reader: Reader) -> Format:
 
 
 def _fp_quant(reader: Reader) -> Recipe:
-    """FP-Quant: every linear layer, not the routed experts and not the LM head."""
+    """Read FP-Quant: every linear layer except routed experts and the LM head."""
     _refuse(reader, "store_master_weights", "pseudoquantization")
     weights = table("quantisation")["fp_quant"]
     every = Format(weights[reader.by_name("forward_dtype", tuple(weights))], "fp4")
-    return Recipe(every, Format(), kept=_kept(reader, *KEPT_KEYS))
+    return Recipe(every, Format())
 
 
 _INT4 = "Int4WeightOnlyConfig"
 
 
 def _torchao(reader: Reader) -> Recipe:
-    """torchao: every linear layer, or those named; not the LM head, experts only if named."""
+    """Read torchao: every or named linear layers; experts only if named, never the LM head."""
     types = reader.nested("quant_type")
     form = types.nested("default") if types and types.config.keys() == {"default"} else None
     if form is None:
-        raise reader.fault("quant_type", "an object with default alone, as torchao 0.10 writes it")
+        raise reader.fault("quant_type", "an object with only default, as torchao 0.10 writes it")
     data = form.inner("_data", form.get("_data"))
     named = data.nested("fqn_to_config") or data.nested("module_fqn_to_config")
     if named is None:
-        return _by_name(reader, "quant_type", {}, _of_class(form), Format())
+        return Recipe(_of_class(form), Format())
     own = {name: named.nested(name) for name in named.config}
     forms = {name: _of_class(each) if each else None for name, each in own.items()}
     every = forms.pop("_default", None)
-    return _by_name(reader, "quant_type", forms, every, Format())
+    return replace(_by_name(reader, "quant_type", forms, every), experts=Format())
 
 
 def _of_class(reader: Reader) -> Format:
-    """Return the format that a class of torchao makes."""
+    """Return the format of a class of torchao."""
     data, known = reader.inner("_data", reader.get("_data")), table("quantisation")["torchao"]
     kind = reader.by_name("_type", (_INT4, *known))
     if kind == _INT4:
@@ -372,8 +350,8 @@ def _of_class(reader: Reader) -> Format:
     sizes = [part["_data"] for part in parts if isinstance(part, dict) and part.get("_data")]
     if form.weights == "fp8" and kinds == {"PerBlock"} and {"block_size": [128, 128]} in sizes:
         return Format("fp8_block", "fp8")
-    if data.get("group_size") or not kinds <= {"PerRow", "PerTensor"}:
-        raise data.fault("granularity", "scales by row or tensor, or by 128 x 128")
+    is_known = kinds <= {"PerRow", "PerTensor"} and not data.get("group_size")
+    data.need(is_known, "granularity", "scales by row or tensor, or by 128 x 128")
     return form
 
 
@@ -381,7 +359,7 @@ _MLX_KEYS = ("bits", "group_size", "mode", "quant_method", "linear_class")
 
 
 def _mlx(reader: Reader) -> Recipe:
-    """MLX: every linear layer, the LM head and the embedding; keys name modules that differ."""
+    """Read MLX: every linear layer, LM head and embedding; keys name modules that differ."""
     forms: dict[str, Format | None] = {}
     for name, spec in reader.config.items():
         if spec is False or isinstance(spec, dict):
@@ -389,7 +367,7 @@ def _mlx(reader: Reader) -> Recipe:
             form = _of_mode(own) if own else None
             forms[name.replace("switch_mlp", "experts.*")] = form
         elif name not in _MLX_KEYS and spec is not True and spec is not None:
-            raise reader.fault(name, "false or an object, as of a module")
+            raise reader.fault(name, "false or an object, as for a module")
     every = _of_mode(reader)
     embeddings = [form for name, form in forms.items() if name.split(".")[-1] == "embed_tokens"]
     outer = (embeddings or [every])[0]
@@ -398,7 +376,7 @@ def _mlx(reader: Reader) -> Recipe:
 
 
 def _of_mode(reader: Reader) -> Format:
-    """Return the format of MLX's affine integers, or of one of its other modes."""
+    """Return the format of MLX's affine integers, or of another of its modes."""
     kind = f"{reader.get('mode', 'affine')} {reader.get('bits')}"
     return Format(_dtype(reader, "mode", kind, reader.get("group_size")))
 
@@ -418,4 +396,4 @@ _METHODS: dict[str, Callable[[Reader], Recipe]] = {
     "torchao": _torchao,
     "mlx": _mlx,
 }
-"""Readers of records by `quant_method`."""
+"""Readers of records, by `quant_method`."""

@@ -1,6 +1,7 @@
-"""Gemma 4: two geometries of attention, keys as values, shared caches, a block beside experts.
+"""Read Gemma 4, and its assistants: draft heads that attend to the caches of their target.
 
-And its assistants, draft heads that attend to caches of their target.
+Gemma 4 has two sizes of attention heads, keys that serve as values, and caches that layers share.
+MoE models have a dense block in addition to the experts.
 """
 
 from collections.abc import Mapping
@@ -12,32 +13,32 @@ from specmodel.core.models.hf.reader import Fields, Layers, Reader, grouped_head
 
 ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
 _TEXTS = ("gemma4_text", "gemma4_unified_text")
-"""Types of assistants, which are alike, and of the models that their configurations nest."""
+"""`model_type` of assistants, which do not differ, and of the models nested in their files."""
 
 _HEAD_DIM, _FULL_HEAD_DIM, _KV_HEADS = 256, 512, 4
 _LAYER_INPUT_SIZE, _LAYER_VOCABULARY_SIZE = 256, 262_144
 _CENTROIDS, _BEST_CENTROIDS = 2048, 32
-"""Defaults of transformers 5.23 for keys that are missing."""
+"""Defaults of transformers 5.23 for missing keys."""
 
 
 def gemma_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
-    """Return the attention of each layer; layers with full attention have heads of their own.
+    """Return the attention of each layer. Layers with full attention have other head sizes.
 
-    Where `attention_k_eq_v` is true, they have no matrix of values. The last
-    `num_kv_shared_layers` layers read the cache of the last layer of their kind before them.
+    If `attention_k_eq_v` is true, layers with full attention have no matrix of values. The last
+    `num_kv_shared_layers` layers read the cache of the last earlier layer of their kind.
     """
     kinds = [*kinds[:-1], FULL]
     own = _mixers_of_kinds(reader, kinds, window)
     count = _given_readers(reader)
     first_reader = len(kinds) - count
-    if count and not set(kinds[first_reader:]) <= set(kinds[:first_reader]):
-        expected = "fewer: one layer of each kind must keep the cache of later ones"
-        raise reader.fault("num_kv_shared_layers", expected)
+    are_kept = not count or set(kinds[first_reader:]) <= set(kinds[:first_reader])
+    expected = "fewer: one layer of each kind must keep the cache of later ones"
+    reader.need(are_kept, "num_kv_shared_layers", expected)
     return own[:first_reader] + [_reader_of(mixer) for mixer in own[first_reader:]]
 
 
 def gemma_blocks(reader: Reader, num_layers: int) -> Layers:
-    """Return the feed-forward block of each layer: dense, and experts beside it where there are."""
+    """Return the feed-forward block of each layer: dense, or experts and a dense block."""
     ffn_size, num_readers = reader.whole("intermediate_size"), _given_readers(reader)
     is_double = reader.flag("use_double_wide_mlp", False) and num_readers > 0
     if not reader.flag("enable_moe_block", False):
@@ -45,9 +46,8 @@ def gemma_blocks(reader: Reader, num_layers: int) -> Layers:
         if is_double:
             widths[-num_readers:] = [2 * ffn_size] * num_readers
         return [{"kind": "dense", "ffn_size": width} for width in widths]
-    if is_double:
-        expected = "false, as a model with experts has dense blocks of one width"
-        raise reader.fault("use_double_wide_mlp", expected)
+    expected = "false, as a model with experts has dense blocks of one width"
+    reader.need(not is_double, "use_double_wide_mlp", expected)
     fields = chosen_experts(reader, "num_experts", "top_k_experts") | {
         "expert_size": reader.whole("moe_intermediate_size"),
         "num_shared_experts": 1,
@@ -58,10 +58,10 @@ def gemma_blocks(reader: Reader, num_layers: int) -> Layers:
 
 
 def gemma_fields(reader: Reader, layers: list[Fields]) -> Fields:
-    """Return the embeddings of each layer, {} if none; set the number of norms in each layer.
+    """Return the embeddings of each layer, {} if there are none; set each layer's count of norms.
 
-    One before and one after each part, three more for experts beside a dense block, one after
-    what the embedding of the layer adds.
+    A layer has a norm before and after each part. A block of experts and a dense block together
+    have three more, and the embedding of the layer has one more.
     """
     usual = 0 if reader.is_family("gemma4_unified") else _LAYER_INPUT_SIZE
     size = reader.whole("hidden_size_per_layer_input", usual, minimum=0)
@@ -79,20 +79,19 @@ def assistant_fields(
 ) -> Fields:
     """Return the fields of an `Architecture` that the configuration of an assistant describes.
 
-    Its input projection stands for the two that each pass has: from the target's embedding and
-    hidden state to the width of the head, and back. With ordered embeddings, its LM head scores
-    clusters of the vocabulary.
+    `input_projection_size` counts both projections of a pass: from the target's embedding and
+    hidden state to the width of the head, and back. With `use_ordered_embeddings`, the LM head
+    scores clusters of the vocabulary.
     """
     outer = Reader({"tie_word_embeddings": True, **config}, argument)
-    if outer.whole("backbone_hidden_size") != hidden_size:
-        raise outer.fault("backbone_hidden_size", f"the width of the target, {hidden_size}")
-    text = config.get("text_config")
-    if not isinstance(text, dict) or text.get("model_type") not in _TEXTS:
-        raise outer.fault("text_config", f"an object of model_type {_TEXTS[0]}")
+    key, text = "backbone_hidden_size", config.get("text_config")
+    outer.need(outer.whole(key) == hidden_size, key, f"the width of the target, {hidden_size}")
+    is_text = isinstance(text, dict) and text.get("model_type") in _TEXTS
+    outer.need(is_text, "text_config", f"an object of model_type {_TEXTS[0]}")
     reader = Reader(text, f"{argument} text_config")
     layers = _layers_of_assistant(reader)
-    if reader.whole("vocab_size") != vocabulary_size:
-        raise reader.fault("vocab_size", f"that of the target, {vocabulary_size}")
+    is_same = reader.whole("vocab_size") == vocabulary_size
+    reader.need(is_same, "vocab_size", f"that of the target, {vocabulary_size}")
     reader.pass_over("vocab_size_per_layer_input", "hidden_size", "tie_word_embeddings")
     of_outer, of_text = outer.dtype(), reader.dtype()
     dtype = of_text if reader.config.get("dtype") else of_outer
@@ -113,7 +112,7 @@ def assistant_fields(
 
 
 def _clusters(reader: Reader, vocabulary_size: int) -> Fields | None:
-    """Return the fields of `HeadClusters`, None where the LM head scores the whole vocabulary."""
+    """Return the fields of `HeadClusters`, None if the LM head scores the whole vocabulary."""
     count = reader.whole("num_centroids", _CENTROIDS)
     best = reader.whole("centroid_intermediate_top_k", _BEST_CENTROIDS, most=count)
     if not reader.flag("use_ordered_embeddings", False):
@@ -123,11 +122,11 @@ def _clusters(reader: Reader, vocabulary_size: int) -> Fields | None:
 
 
 def _layers_of_assistant(reader: Reader) -> list[Fields]:
-    """Return the layers of an assistant, none of which has a cache."""
+    """Return the layers of an assistant, which has no caches."""
     num_layers = reader.whole("num_hidden_layers")
     reader.only("num_kv_shared_layers", (0, num_layers), f"{num_layers} in an assistant")
-    if reader.get("layer_types") is None:
-        raise reader.fault("layer_types", f"{num_layers} entries, each {FULL} or {SLIDING}")
+    has_types = reader.get("layer_types") is not None
+    reader.need(has_types, "layer_types", f"{num_layers} entries, each {FULL} or {SLIDING}")
     kinds = reader.by_layer("layer_types", num_layers, (FULL, SLIDING))
     window = reader.whole("sliding_window") if SLIDING in kinds else None
     block = {"kind": "dense", "ffn_size": reader.whole("intermediate_size")}
@@ -138,9 +137,8 @@ def _layers_of_assistant(reader: Reader) -> list[Fields]:
 
 
 def _mixers_of_kinds(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
-    """Return the attention of each layer as if each had a cache of its own."""
-    usual = {"num_key_value_heads": _KV_HEADS, "head_dim": _HEAD_DIM}
-    heads = grouped_heads(reader, "", usual)
+    """Return the attention of each layer, as if each layer had its own cache."""
+    heads = grouped_heads(reader, "", {"num_key_value_heads": _KV_HEADS, "head_dim": _HEAD_DIM})
     has_values = not reader.flag("attention_k_eq_v", False)
     full = heads | _full_sizes(reader, heads["num_kv_heads"], kinds, has_values=has_values)
     windowed = heads | {"window": window}
@@ -152,7 +150,7 @@ def _mixers_of_kinds(reader: Reader, kinds: list[str], window: int | None) -> li
 def _full_sizes(
     reader: Reader, num_kv_heads: int, kinds: list[str], *, has_values: bool
 ) -> dict[str, int]:
-    """Return the sizes of full-attention heads, by their own keys or by overrides of layers [-]."""
+    """Return the head sizes of full attention, from global keys or `per_layer_config` [-]."""
     usual = {"head_dim": _FULL_HEAD_DIM, "num_key_value_heads": num_kv_heads}
     layers = [i for i, kind in enumerate(kinds) if kind == FULL]
     overridden = reader.overrides(layers, usual, "full")
@@ -160,8 +158,8 @@ def _full_sizes(
     for name, size in (usual | overridden).items():
         key = "global_head_dim" if name == "head_dim" else "num_global_key_value_heads"
         own = reader.whole(key, size)
-        if name in overridden and own != size:
-            raise reader.fault("per_layer_config", f"the {name} that {key} = {own} gives")
+        agrees = name not in overridden or own == size
+        reader.need(agrees, "per_layer_config", f"the {name} that {key} = {own} gives")
         is_shared = has_values and name != "head_dim" and name not in overridden
         sizes.append(num_kv_heads if is_shared else own)
     return {"num_kv_heads": sizes[1], "head_dim": sizes[0]}
@@ -173,6 +171,6 @@ def _given_readers(reader: Reader) -> int:
 
 
 def _reader_of(mixer: Fields) -> Fields:
-    """Return attention to the cache of another layer, which needs no matrix of keys or values."""
+    """Return attention to the cache of another layer, without matrices of keys and values."""
     kept = {key: value for key, value in mixer.items() if key != "has_value_projection"}
     return kept | {"has_own_cache": False}

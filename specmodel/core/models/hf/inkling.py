@@ -1,7 +1,8 @@
-"""Inkling, 1 and 2, in a ``config.json``: windows with heads of their own, and what is beside them.
+"""Read Inkling 1 and 2: windows with other head sizes, and mixers in parallel to attention.
 
-Its own files and transformers 5 name widths differently, as vLLM 0.33 (``models/inkling``) reads:
-`intermediate_size` is that of experts where there is a `dense_intermediate_size`.
+Inkling's own files and those of transformers 5 name widths differently (vLLM 0.33:
+``models/inkling``). If there is a `dense_intermediate_size`, `intermediate_size` is the width of
+experts.
 """
 
 from specmodel.core.models.hf.family import FULL, SLIDING
@@ -10,7 +11,7 @@ from specmodel.core.models.hf.reader import HEADS, Fields, Layers, Reader, group
 
 
 def inkling_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
-    """Return the attention of each layer, by keys of their own for layers with a window."""
+    """Return the attention of each layer. Layers with a window have their own keys (swa_)."""
     made = {FULL: _heads(reader, "")}
     reader.pass_over(*(f"swa_{name}" for name in (*HEADS, "v_head_dim")))
     if SLIDING in kinds:
@@ -19,7 +20,7 @@ def inkling_mixers(reader: Reader, kinds: list[str], window: int | None) -> list
 
 
 def inkling_blocks(reader: Reader, num_layers: int) -> Layers:
-    """Return the feed-forward block of each layer: dense in the first, or as listed."""
+    """Return the feed-forward block of each layer; the first layers, or listed ones, are dense."""
     widths = [reader.get(key) for key in ("dense_intermediate_size", "intermediate_size")]
     if widths[0] is not None:
         names = "intermediate_size", "moe_intermediate_size"
@@ -28,19 +29,21 @@ def inkling_blocks(reader: Reader, num_layers: int) -> Layers:
 
 
 def inkling2_fields(reader: Reader, layers: list[Fields]) -> Fields:
-    """Add the mixers beside attention to `layers`; return the attention residuals.
+    """Add the mixers in parallel to attention to `layers`; return the attention residuals.
 
-    Layers with full attention have convolutions whose weights follow from the token, as cheap as
-    others, and read three of these residuals for queries, keys and values, counted as one.
+    Layers with full attention have convolutions whose weights depend on the token; they cost as
+    much as others. These layers read three residuals, for queries, keys and values; they count as
+    one.
     """
     _add_beside(reader, layers)
     return {"residuals": reader.sizes("residuals of Inkling")}
 
 
 def inkling_fields(reader: Reader, layers: list[Fields]) -> Fields:
-    """Add the mixers beside attention to `layers`; return the layer of MTP modules.
+    """Add the mixers in parallel to attention to `layers`; return the layer of MTP modules.
 
-    Modules have dense blocks. What stands beside their attention is left out: 1 % of their weights.
+    Modules have dense blocks. The mixers in parallel to their attention are left out: 1 % of their
+    weights.
     """
     _add_beside(reader, layers)
     return {"mtp_layer": _module(reader)}
@@ -59,11 +62,11 @@ def _add_beside(reader: Reader, layers: list[Fields]) -> None:
 
 
 def _module(reader: Reader) -> Fields:
-    """Return the layer of an MTP module; all modules must attend alike."""
+    """Return the layer of an MTP module; all modules must have the same attention."""
     key, modules = "mtp_local_layer_ids", reader.whole("num_mtp_layers", 0, minimum=0)
     local = reader.get(key) or []
-    if not isinstance(local, list) or sorted(local) not in ([], list(range(modules))):
-        raise reader.fault(key, "all modules or none, as others are not known here")
+    is_known = isinstance(local, list) and sorted(local) in ([], list(range(modules)))
+    reader.need(is_known, key, "all modules or none, as others are not known here")
     mixer = _heads(reader, "")
     if local:
         extent = reader.whole("mtp_local_extent", reader.whole("sliding_window_size", 512))

@@ -1,4 +1,4 @@
-"""Keys of a ``config.json`` that change no shape, and keys with several names."""
+"""Load tables about keys: keys that change no shape, and keys with several names."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -18,13 +18,13 @@ def table(name: str) -> dict[str, Any]:
 
 
 def harmless_keys(groups: Iterable[str] = ()) -> frozenset[str]:
-    """Return keys that change no shape in any family, and those of some groups."""
+    """Return the keys that change no shape in any family, and the keys of some groups."""
     known = table("harmless_keys")
     return frozenset().union(*known["every_family"].values(), *(known["groups"][g] for g in groups))
 
 
 @cache
 def other_names() -> dict[str, tuple[str, ...]]:
-    """Return the other names of each key; values under several names must agree."""
+    """Return the other names of each key."""
     groups = table("key_names")["same"]
     return {key: tuple(name for name in keys if name != key) for keys in groups for key in keys}

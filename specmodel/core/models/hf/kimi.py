@@ -1,7 +1,7 @@
-"""Kimi delta attention in a ``config.json``, of Kimi's models and others; gates and residuals.
+"""Read Kimi delta attention, output gates and residuals of Kimi, GLM and Ling.
 
-Kimi's own files and GLM-5.3-Flash nest sizes and lists of layers in `linear_attn_config`;
-transformers 5 writes them under names of its own, beside those, and Ling has a third set of names.
+Files of Kimi and GLM-5.3-Flash nest sizes and lists of layers in `linear_attn_config`. transformers
+5 also writes them at the top level under other names, and Ling has a third set of names.
 """
 
 from specmodel.core.models.hf.family import FULL, LINEAR
@@ -15,7 +15,7 @@ _GRANULARITY = "gated_attention_proj_granularity_type"
 
 
 def kimi_delta(reader: Reader) -> Fields:
-    """Return Kimi delta attention as Kimi's models and GLM-5.3-Flash have it."""
+    """Return Kimi delta attention by the keys of Kimi's models and GLM-5.3-Flash."""
     nested = reader.nested(_NESTED)
     if nested is None:
         return reader.sizes(_OUTSIDE)
@@ -30,9 +30,9 @@ def kimi_delta(reader: Reader) -> Fields:
 def ling(reader: Reader) -> Fields:
     """Return the linear attention of Ling and Ring: from 3.0 on Kimi's, with full-rank gates.
 
-    Models before it have no short convolution, and their attention no gate: as SGLang 0.5.23 tells
-    them apart (``configs/bailing_hybrid.py``). transformers 5 writes the width of latent
-    attention's rotary part into `head_dim`.
+    Earlier models have no short convolution, and their attention has no gate. SGLang 0.5.23
+    distinguishes them in the same way (``configs/bailing_hybrid.py``). transformers 5 writes the
+    width of latent attention's rotary part into `head_dim`.
     """
     if reader.get(_KERNEL) is None:
         return reader.sizes("lightning")
@@ -44,10 +44,9 @@ def ling(reader: Reader) -> Fields:
 
 
 def _check_outside(reader: Reader, sizes: Fields) -> None:
-    """Refuse sizes under the names of transformers 5 that are not those under a model's own."""
+    """Refuse sizes under transformers' names that differ from sizes under the model's names."""
     for field, key in table("size_keys")[_OUTSIDE].items():
-        if field != "kind" and reader.whole(key, sizes[field]) != sizes[field]:
-            raise reader.fault(key, f"{sizes[field]}, as the model's own key for it has")
+        reader.only(key, (sizes[field],), f"{sizes[field]}, as the model's own key for it has")
 
 
 def gate_size(reader: Reader, v_head_dim: int) -> int:
@@ -58,18 +57,17 @@ def gate_size(reader: Reader, v_head_dim: int) -> int:
     has_gate = reader.family.linear != "kimi.ling" or reader.get(_KERNEL) is not None
     kind = reader.get(_GRANULARITY, reader.family.latent_gate if has_gate else None)
     sizes = {None: 0, "head_wise": 1, "element_wise": v_head_dim}
-    if not isinstance(kind, str | None) or kind not in sizes:
-        raise reader.fault(_GRANULARITY, "head_wise, element_wise or null")
+    is_known = isinstance(kind, str | None) and kind in sizes
+    reader.need(is_known, _GRANULARITY, "head_wise, element_wise or null")
     return sizes[kind]
 
 
 def residuals(reader: Reader, layers: list[Fields]) -> Fields:
-    """Return the field `residuals` by keys of Kimi or GLM; {} for a single residual stream."""
+    """Return the field `residuals` by the keys of Kimi or GLM; {} for one residual stream."""
     block = reader.whole("attn_res_block_size", 0)
     streams = reader.whole("hc_mult", 1)
     streams = streams if reader.flag("mhc", False) else 1
-    if block and streams > 1:
-        raise reader.fault("mhc", "false, as there is attn_res_block_size")
+    reader.need(not block or streams == 1, "mhc", "false, as there is attn_res_block_size")
     if block:
         return {"residuals": {"kind": "attention_residuals", "block_layers": block}}
     own = {"kind": "hyper_connections", "num_streams": streams}
@@ -83,17 +81,17 @@ def by_lists(reader: Reader, num_layers: int) -> list[str]:
         return []
     first = reader.family.first_layer
     delta, full = (nested.layer_numbers(key, first, num_layers) or set[int]() for key in _LISTS)
-    if delta & full or delta | full != set(range(num_layers)):
-        last = num_layers - 1 + first
-        expected = f"each layer from {first} to {last} that is not in full_attn_layers"
-        raise nested.fault(_LISTS[0], expected)
+    is_partition = not delta & full and delta | full == set(range(num_layers))
+    last = num_layers - 1 + first
+    expected = f"each layer from {first} to {last} that is not in full_attn_layers"
+    nested.need(is_partition, _LISTS[0], expected)
     return [LINEAR if i in delta else reader.family.kinds[0] for i in range(num_layers)]
 
 
 def by_groups(reader: Reader, num_layers: int) -> list[str]:
-    """Return linear attention in groups of layers that end on full attention.
+    """Return linear attention, except in the last layer of each group of layers.
 
-    Layers after the last whole group have full attention.
+    The last layer of a group and all layers after the last whole group have full attention.
     """
     size = reader.whole("layer_group_size")
     grouped = num_layers // size * size

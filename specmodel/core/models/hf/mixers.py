@@ -1,7 +1,7 @@
-"""What mixes the tokens in each layer of a ``config.json``: attention of some kind, or a state.
+"""Read the mixer of each layer: attention of some kind, or a recurrent state.
 
-Which layer is of which kind is listed (`layer_types`), or follows from a plan. A plan returns the
-kind of each layer by keys of its own, none if these are missing; both must agree.
+The key `layer_types` lists the kind of each layer, or a plan gives it. A plan reads other keys and
+returns the kind of each layer, an empty list if these keys are missing. List and plan must agree.
 """
 
 from specmodel.core.models.hf.family import CHUNKED, FULL, INDEXED, LINEAR, SLIDING
@@ -25,7 +25,7 @@ def mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
         made[FULL] = attention(reader)
         made[SLIDING] = made[CHUNKED] = made[FULL] | {"window": window}
     if LINEAR in kinds:
-        # engines keep a recurrent state in 32 bits if nothing is said
+        # by default, engines keep a recurrent state in 32 bits
         dtype = reader.known_dtype("mamba_ssm_dtype") or "fp32"
         is_rule = "." in family.linear
         sizes = family.rule("linear", reader) if is_rule else reader.sizes(family.linear)
@@ -56,19 +56,19 @@ def attention(reader: Reader) -> Fields:
 
 
 def _share_of_a_head(reader: Reader) -> int | None:
-    """Return the width of a head where no key says it, as engines take it: rounded down, not 0."""
+    """Return the default width of a head: hidden_size / heads, rounded down; None for 0 [-]."""
     return reader.whole("hidden_size") // reader.whole("num_attention_heads") or None
 
 
 def lightning(reader: Reader) -> Fields:
-    """Return the fields of lightning attention, whose heads are those of attention."""
+    """Return the fields of lightning attention, which has the same heads as other layers."""
     heads = reader.whole("num_attention_heads")
     size = reader.whole("head_dim", _share_of_a_head(reader))
     return {"kind": "lightning_attention", "num_heads": heads, "head_dim": size}
 
 
 def latent_heads(reader: Reader) -> Fields:
-    """Return the fields of attention over latents, but for a gate."""
+    """Return the fields of attention over latents, without a gate."""
     reader.pass_over("head_dim", "num_key_value_heads", "qk_head_dim")
     missing = 0 if reader.family.has_query_latent else None
     has_rank = reader.get("q_lora_rank", missing) is not None
@@ -87,16 +87,18 @@ def _sparse_attention(reader: Reader) -> Fields:
     pool = reader.whole("index_kpool", 1)
     if pool > 1:
         reader.only("index_kpool_compress", (True,), "true, as other pools are not known here")
-    fields |= {"index_pool": pool} if pool > 1 else {}
-    if reader.family.has_query_latent and not fields["q_lora_rank"]:
-        raise reader.fault("q_lora_rank", "at least 1, as the indexer needs the latent of queries")
+        fields["index_pool"] = pool
+    has_latent = fields["q_lora_rank"] or not reader.family.has_query_latent
+    expected = "at least 1, as the indexer needs the latent of queries"
+    reader.need(has_latent, "q_lora_rank", expected)
     return fields
 
 
 def _own_indexers(reader: Reader, num_layers: int) -> list[bool]:
-    """Return which layers have an indexer; others reuse the selection of the last that has.
+    """Return which layers have an indexer. Other layers reuse the last earlier selection.
 
-    By each key that says it, or by the default rule; the first layer has one.
+    Several keys may say which layers; all of them must agree. Without any, a default rule applies.
+    The first layer must have an indexer.
     """
     said: dict[str, list[bool]] = {}
     for key, known in (("indexer_types", _INDEXERS[:2]), ("index_topk_pattern", _INDEXERS)):
@@ -108,13 +110,14 @@ def _own_indexers(reader: Reader, num_layers: int) -> list[bool]:
         key = "index_topk_freq" if said else "index_skip_topk_offset"
         said[key] = [max(i - offset + 1, 0) % frequency == 0 for i in range(num_layers)]
     key, owns = next(iter(said.items()))
-    if not owns[0] or any(other != owns for other in said.values()):
-        raise reader.fault(key, f"an indexer in layer 0, and the same layers by {', '.join(said)}")
+    agree = owns[0] and all(other == owns for other in said.values())
+    expected = f"an indexer in layer 0, and the same layers by {', '.join(said)}"
+    reader.need(agree, key, expected)
     return owns
 
 
 def with_listed_heads(reader: Reader, kinds: list[str], window: int | None) -> Layers:
-    """Return the attention of each layer with its query heads, where they are listed.
+    """Return the attention of each layer, with its own number of query heads if a key lists it.
 
     A gate has one number for each head.
     """
@@ -124,14 +127,13 @@ def with_listed_heads(reader: Reader, kinds: list[str], window: int | None) -> L
     are_heads = isinstance(listed, list) and all(
         type(n) is int and n > 0 and n % num_kv_heads == 0 for n in listed
     )
-    if not are_heads or len(listed) != len(kinds):
-        expected = f"{len(kinds)} multiples of num_key_value_heads = {num_kv_heads}"
-        raise reader.fault(key, expected)
+    expected = f"{len(kinds)} multiples of num_key_value_heads = {num_kv_heads}"
+    reader.need(are_heads and len(listed) == len(kinds), key, expected)
     return [mixer and mixer | {"num_heads": n} for mixer, n in zip(made, listed, strict=True)]
 
 
 def layer_kinds(reader: Reader, num_layers: int) -> tuple[list[str], int | None]:
-    """Return the kind of each layer, and the length of windows, None if none has one [token]."""
+    """Return the kind of each layer, and the window, None if no layer has one [token]."""
     family = reader.family
     listed, names = list[str](), table("key_names")["kinds"]
     if reader.get("layer_types") is not None:
@@ -143,10 +145,9 @@ def layer_kinds(reader: Reader, num_layers: int) -> tuple[list[str], int | None]
         place = next(i for i in range(num_layers) if listed[i] != planned[i])
         raise reader.fault("layer_types", f"{planned[place]} in layer {place}, as by {other}")
     kinds = listed or planned or _each(reader, family.interval, num_layers)
-    if family.plan and not kinds:
-        raise reader.fault("layer_types", f"{num_layers} kinds of layers, listed or by {other}")
-    is_planned = bool(kinds)
-    first = 0
+    expected = f"{num_layers} kinds of layers, listed or by {other}"
+    reader.need(kinds or not family.plan, "layer_types", expected)
+    is_planned, first = bool(kinds), 0
     if family.first_windowed is not None:
         first = reader.whole("max_window_layers", family.first_windowed, minimum=0)
     key, default = "sliding_window", family.sliding_window
@@ -154,14 +155,12 @@ def layer_kinds(reader: Reader, num_layers: int) -> tuple[list[str], int | None]
     if family.window_switch and not reader.flag(family.window_switch, False):
         return _without_windows(kinds or [family.kinds[0]] * num_layers), None
     if not is_planned:
-        # a window in all layers if there is one, but for the first where a key says so
+        # with a window, all layers have it, except the first ones if a key says so
         kinds = [family.kinds[window is not None and i >= first] for i in range(num_layers)]
     if kinds == _without_windows(kinds) and (is_planned or window is None):
         return kinds, None
-    if window is None:
-        raise reader.fault(key, f"the window of the {family.kinds[1]} layers")
-    if not family.has_windows:
-        raise reader.fault(key, "no window, as this family is not known to have one")
+    reader.need(window is not None, key, f"the window of the {family.kinds[-1]} layers")
+    reader.need(family.has_windows, key, "no window, as this family is not known to have one")
     return kinds, reader.whole(key, default)
 
 
@@ -177,20 +176,20 @@ def _each(reader: Reader, interval: int | None, num_layers: int) -> list[str]:
 
 
 def by_interval(reader: Reader, num_layers: int) -> list[str]:
-    """Return kinds by a number of layers, or by letters such as LLLG, of which G is the last."""
+    """Return kinds by a number of layers, or by letters such as LLLG, which end on G."""
     key = reader.family.interval_key
     value = reader.get(key) if key else None
     if key is None or value is None:
         return []
     is_text = isinstance(value, str) and value == "L" * (len(value) - 1) + "G"
     kinds = _each(reader, len(value) if is_text else reader.whole(key), num_layers)
-    if {*kinds} == {LINEAR}:
-        raise reader.fault(key, f"one that makes a layer of {num_layers} {FULL}, at least")
+    expected = f"one that makes a layer of {num_layers} {FULL}, at least"
+    reader.need({*kinds} != {LINEAR}, key, expected)
     return kinds
 
 
 def by_rotary_embedding(reader: Reader, num_layers: int) -> list[str]:
-    """Return chunked attention for the layers with a 1, a rotary embedding, in `no_rope_layers`."""
+    """Return chunked attention for layers with 1 in `no_rope_layers`: a rotary embedding."""
     if not reader.get("no_rope_layers"):
         return by_interval(reader, num_layers)
     rotary = reader.by_layer("no_rope_layers", num_layers, (0, 1))
@@ -199,18 +198,18 @@ def by_rotary_embedding(reader: Reader, num_layers: int) -> list[str]:
 
 
 def by_flags(reader: Reader, num_layers: int) -> list[str]:
-    """Return the kinds of layers by a list with ones for those of the marked kind."""
+    """Return the kinds of layers, by a list with 1 for layers of the marked kind."""
     known = (0, 1) if len(reader.family.kinds) > 1 else (1,)
     return _marked(reader, reader.flagged_layers(str(reader.family.marks), num_layers, known))
 
 
 def by_numbers(reader: Reader, num_layers: int) -> list[str]:
-    """Return the kinds of layers by a list of the numbers of those of the marked kind."""
+    """Return the kinds of layers, by a list with the numbers of layers of the marked kind."""
     return _marked(reader, reader.layer_numbers(str(reader.family.marks)))
 
 
 def _marked(reader: Reader, numbers: set[int] | None) -> list[str]:
-    """Return the kind of each layer, given the numbers of layers of the family's marked kind."""
+    """Return the kind of each layer, from the numbers of layers of the marked kind."""
     if numbers is None:
         return []
     family = reader.family

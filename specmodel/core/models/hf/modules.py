@@ -1,7 +1,7 @@
-"""Names of matrices in checkpoints, and which of them a list of names means.
+"""Find the matrices of a checkpoint that a list of names covers.
 
 An entry of a list is a name, a glob or a regex, for one layer or for all. An entry that matches no
-name known here is refused: engines pass over it, but it may mean a part of the model.
+known name is refused. Engines ignore such an entry, but it may name a part of the model.
 """
 
 import itertools
@@ -9,22 +9,24 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.records import read_mapping
 from specmodel.core.models.hf.keys import DATA
 
 ANY = "4242"
-"""Stands for the number of a layer or expert that only a pattern for all of them matches."""
+"""Number of a layer or expert that stands for all: only a pattern for all of them matches it."""
 
 
 class Part(StrEnum):
-    """Groups of matrices that have one dtype: those before the core of a mixer, the one after it.
+    """Groups of matrices that have one dtype.
 
-    Also those of the feed-forward block, and the LM head. Where names of experts are outside of the
-    block `mlp`, they are `BESIDE` it, which is then the shared expert.
+    A mixer has two groups: the matrices before its core, and the matrix after it. If the names of
+    experts are outside the block `mlp`, their group is `BESIDE`, and `mlp` is the shared expert.
     """
 
     MIXER = "attention"
@@ -39,8 +41,8 @@ class Part(StrEnum):
 _PREFIXES = ("", "model.", "language_model.model.", "model.language_model.", "language_model.")
 _INDEXER = ("self_attn.indexer.wq_b", "self_attn.indexer.wk")
 _APART = ("self_attn.kv_b_proj", *_INDEXER)
-"""Matrices that lists may keep in 16 bits while the rest of their group is quantised, which decides
-its dtype: what is absorbed has 16 bits anyway."""
+"""Matrices that lists may leave in 16 bits although the rest of their group is quantised. The rest
+decides the dtype of the group; absorbed matrices have 16 bits in either case."""
 
 Namings = tuple[tuple[str, ...], ...]
 
@@ -49,17 +51,17 @@ class _Table(NamedTuple):
     """Names of matrices, as ``matrix_names.toml`` has them."""
 
     mixers: dict[str, tuple[Namings, Namings]]
-    """Before and after the core of each kind of mixer."""
+    """Names before and after the core, by kind of mixer."""
     blocks: dict[str, Namings]
-    """Of each group of a feed-forward block."""
+    """Names in each group of a feed-forward block."""
     patterns: list[str]
-    """All of them, with the name of a layer before each."""
+    """All names, each after the name of a layer."""
     outside: re.Pattern[str]
-    """Parts that see or hear."""
+    """Encoders of images and sound."""
     unquantised: re.Pattern[str]
     """Parts that are never quantised."""
     of_heads: re.Pattern[str]
-    """Modules that only draft heads have, which are not quantised."""
+    """Modules that only draft heads have and that are not quantised."""
 
 
 @cache
@@ -94,63 +96,60 @@ _LAYER = re.compile(r"\blayers\\?\.(\d{1,7})(?=\\?\.|\*|$)")
 _EXPERT = re.compile(r"\bexperts\.(\d{1,7})(?=\.|$)")
 
 
-class Modules:
-    """The matrices of a model by layer and group; whether it has an LM head, and MTP modules.
+class Modules(Struct, frozen=True, dict=True):
+    """The matrices of a model by layer and group; whether it has an LM head and MTP modules.
 
-    If it `splits_layers`, they have other names.
+    With `splits_layers`, layers here are parts of the checkpoint's layers, whose names differ.
     """
 
-    def __init__(
-        self,
-        layers: Sequence[Mapping[str, Any]],
-        *,
-        has_head: bool,
-        has_mtp: bool,
-        splits_layers: bool = False,
-    ) -> None:
-        self.layers, self.has_head, self.has_mtp = layers, has_head, has_mtp
-        self.splits_layers = splits_layers
-        self.groups = [_groups(layer) for layer in layers]
+    layers: Sequence[Mapping[str, Any]]
+    has_head: bool
+    has_mtp: bool
+    splits_layers: bool = False
+
+    @cached_property
+    def groups(self) -> list[dict[str, Namings]]:
+        """Groups of matrices of each layer, each group with alternative sets of names."""
+        return [_groups(layer) for layer in self.layers]
 
 
 class Named:
-    """Modules that a list of names covers: groups of matrices by layer, LM head, MTP modules."""
+    """The modules that a list of names covers: groups of matrices, LM head, MTP modules."""
 
     def __init__(self, modules: Modules, key: str, entries: Any) -> None:
-        if not isinstance(entries, list | tuple):
-            raise InputError(key, entries, "a list of names")
+        expected = "" if isinstance(entries, list | tuple) else "a list of names"
         if modules.splits_layers:
             expected = "no names, as layers here have several parts; give `weight_dtype` instead"
+        if expected:
             raise InputError(key, entries, expected)
         self.modules, self.key = modules, key
         self.has_head = self.has_mtp = False
         self._as_written: dict[str, str] = {}
-        """The first entry of those that differ in layer and expert alone."""
+        """The first of several entries that differ only in their layer or expert."""
         self._hits = defaultdict[tuple[str, int], set[int]](set)
-        """Experts that entries name, by module and layer; -1 for all layers, and for all of it."""
+        """Experts that entries name, by module and layer. -1: all layers; the whole module."""
         for entry, numbers in self._by_layer(entries).items():
             self._add(entry, numbers)
 
     def _by_layer(self, entries: Iterable[Any]) -> dict[str, list[tuple[int, int]]]:
-        """Return entries with `ANY` for numbers, each with the pairs of layer and expert named.
+        """Return entries with `ANY` for numbers, each with its pairs of layer and expert.
 
-        -1 stands for all layers, or for the whole module.
+        -1 means all layers, or the whole module.
         """
         numbers, count = dict[str, list[tuple[int, int]]](), len(self.modules.layers)
         for entry in entries:
             if not isinstance(entry, str):
                 raise InputError(self.key, entry, "names of modules")
             entry = entry if _is_regex(entry) else entry.rstrip(".")
-            if not _is_regex(entry) and _table().outside.search(entry):
-                continue
-            if _table().of_heads.fullmatch(entry):
+            is_outside = not _is_regex(entry) and _table().outside.search(entry)
+            if is_outside or _table().of_heads.fullmatch(entry):
                 continue
             if _MTP.search(entry) and not _is_regex(entry):
                 self.has_mtp |= bool(_WHOLE_MTP.fullmatch(entry))
                 continue
             text, number, rest = _general(_LAYER, entry)
             layers = [-1 if number is None else int(number)]
-            if number is not None and rest.startswith("*"):  # the layer after the last is of MTP
+            if number is not None and rest.startswith("*"):  # after the last: an MTP module
                 layers = [i for i in range(count + 1) if str(i).startswith(number)]
             if any(i >= count for i in layers) and re.fullmatch(r"\.?\*?", rest):
                 self.has_mtp = True
@@ -178,8 +177,8 @@ class Named:
         for name, layer in of_layers:
             self._hits[name, layer].add(-1)
 
-    def holds(self, layer: int, group: str) -> bool:
-        """Tell whether the list covers a whole group of a layer; refuse a list of a part of it."""
+    def covers(self, layer: int, group: str) -> bool:
+        """Return whether the list covers a group of a layer; refuse a list that covers a part."""
         namings = self.modules.groups[layer].get(group, ())
         whole = any(all(self._has(layer, name) for name in names) for names in namings)
         decisive = {name for names in namings for name in names} - {*_APART}
@@ -190,17 +189,18 @@ class Named:
         return whole
 
     def _has(self, layer: int, name: str) -> bool:
+        """Return whether entries name a module in a layer, whole or by all of its experts."""
         block = self.modules.layers[layer].get("feed_forward") or {}
         experts = self._experts(layer, name)
         return -1 in experts or 0 < block.get("num_experts", 0) <= len(experts)
 
     def _experts(self, layer: int, name: str) -> set[int]:
-        """Return the experts of a module that are named in a layer, -1 for the whole module."""
+        """Return the experts of a module that entries name in a layer, -1 for the whole module."""
         own = f"layers.{ANY}.{name}"
         return self._hits.get((own, layer), set()) | self._hits.get((own, -1), set())
 
     def _matches(self, entry: str) -> tuple[set[str], set[tuple[str, int]]]:
-        """Return the modules that an entry matches in all layers, and pairs of module and layer."""
+        """Return the modules that an entry matches in all layers, or pairs of module and layer."""
         pattern = self._pattern(entry)
 
         def is_named(name: str) -> bool:
@@ -227,7 +227,7 @@ class Named:
 
 
 def _groups(layer: Mapping[str, Any]) -> dict[str, Namings]:
-    """Return the groups of matrices of a layer, each with its alternative sets of names."""
+    """Return the groups of matrices of a layer, each with alternative sets of names."""
     mixer, block = layer.get("mixer"), layer.get("feed_forward")
     found, blocks = dict[str, Namings](), _table().blocks
     if mixer:
@@ -250,7 +250,7 @@ def _groups(layer: Mapping[str, Any]) -> dict[str, Namings]:
 
 
 def _general(number: re.Pattern[str], entry: str) -> tuple[str, str | None, str]:
-    """Return an entry with `ANY` for its number, the number or None, and the text after it."""
+    """Return an entry with `ANY` as its number, the number or None, and the text after it."""
     match = number.search(entry)
     if match is None:
         return entry, None, ""

@@ -1,8 +1,9 @@
-"""Dtypes of a quantised checkpoint, by its records: in ``config.json``, and in a file beside it.
+"""Find the dtypes of a quantised checkpoint from one or two quantisation records.
 
-ModelOpt writes ``hf_quant_config.json``; its later versions write `quantization_config` as well. If
-both are there they must agree, except on the KV cache, of which ``config.json`` may say nothing:
-vLLM 0.33 then keeps it in 16 bits, as is done here, and SGLang 0.5.23 takes the file beside it.
+The first record is `quantization_config` in ``config.json``. ModelOpt writes the second,
+``hf_quant_config.json``, and later versions write both. Two records must agree. Only the KV cache
+may differ: if ``config.json`` does not give its dtype, vLLM 0.33 and this library use 16 bits, and
+SGLang 0.5.23 uses the other file.
 """
 
 from collections import Counter
@@ -16,13 +17,13 @@ from specmodel.core.models.hf.keys import table
 from specmodel.core.models.hf.modules import Modules, Named, Part
 
 BESIDE = "hf_quant_config.json"
-"""File that ModelOpt writes beside the configuration."""
+"""File that ModelOpt writes in the folder of the configuration."""
 
 _KEY = "quantization_config"
 _Value = TypeVar("_Value")
 
 Layer = Mapping[str, Any]
-"""A layer: its `mixer` and `feed_forward` as fields of records; either may be missing."""
+"""A layer: the fields of its `mixer` and its `feed_forward`; either may be missing."""
 
 
 def checkpoint_dtypes(
@@ -35,15 +36,16 @@ def checkpoint_dtypes(
     has_tied_embeddings: bool = False,
     splits_layers: bool = False,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the dtypes of a checkpoint: fields of an `Architecture`, and layers with their own.
+    """Return the dtypes of a checkpoint: fields of an `Architecture`, and layers with their dtypes.
 
-    `config` is that of the language model, `dtype` that of what is not quantised, `layers` one
-    mapping for each layer, `beside` the content of ``hf_quant_config.json``. A tied LM head is not
-    quantised. If it `splits_layers`, lists of modules are refused.
+    `config` is the configuration of the language model, `dtype` is used for all that is not
+    quantised, `layers` has one mapping for each layer, and `beside` is the content of
+    ``hf_quant_config.json``. A tied LM head is not quantised. With `splits_layers`, lists of
+    modules are refused.
 
-    Activations take the dtype of the routed experts' arithmetic, or of dense blocks where nothing
-    routes, as most of it is there; arithmetic on wider weights is done in the dtype of these. Where
-    that of mixers is narrower, their activations have a dtype of their own.
+    `activation_dtype` is the dtype of arithmetic in routed experts, or in dense blocks if no layer
+    routes, because most arithmetic is there. Wider weights are multiplied in their own dtype. If
+    the arithmetic of mixers is narrower, their activations get their own dtype.
     """
     records = _records(config, argument, beside)
     if not records:
@@ -53,27 +55,25 @@ def checkpoint_dtypes(
         fields = dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
         return fields, [dict(layer) for layer in layers]
     has_mtp = any(config.get(key) for key in table("key_names")["mtp_counts"])
-    has_head = not has_tied_embeddings
+    has_head, given = not has_tied_embeddings, config.get("expert_dtype")
     modules = Modules(layers, has_head=has_head, has_mtp=has_mtp, splits_layers=splits_layers)
-    given = config.get("expert_dtype")
-    read = [
+    own, *others = (
         _Checkpoint(read_recipe(record, name, given), name, dtype, modules)
         for name, record in records
-    ]
-    own_fields = read[0].fields
-    if len(read) > 1:
-        _check_agreement(*read)
-        other_kv = read[1].fields["kv_dtype"]
-        own_fields |= {"other_kv_dtype": other_kv} if other_kv != own_fields["kv_dtype"] else {}
-    return own_fields, read[0].layers
+    )
+    for other in others:
+        _check_agreement(own, other)
+        if other.fields["kv_dtype"] != own.fields["kv_dtype"]:
+            own.fields["other_kv_dtype"] = other.fields["kv_dtype"]
+    return own.fields, own.layers
 
 
 def _records(
     config: Mapping[str, Any], argument: str, beside: Mapping[str, Any] | None
 ) -> list[tuple[str, Any]]:
-    """Return the records of quantisation with their names in errors.
+    """Return the quantisation records, each with its name for errors.
 
-    Where a record has an algorithm for experts alone, the file beside it repeats only that.
+    If the first record has an algorithm for experts only, the second adds nothing and is skipped.
     """
     own, other = config.get(_KEY), None if beside is None else beside.get("quantization")
     name = f"{argument.rpartition(' ')[0]} {BESIDE} quantization".lstrip()
@@ -93,7 +93,7 @@ def _records(
 
 
 def _check_agreement(own: "_Checkpoint", other: "_Checkpoint") -> None:
-    """Refuse two records that give a part different dtypes."""
+    """Refuse two records that give different dtypes to the same part."""
     others = _dtypes(other)
     for field, value in _dtypes(own).items():
         is_silent = field == "kv_dtype" and own.recipe.kv_dtype is None
@@ -111,7 +111,7 @@ def _dtypes(found: "_Checkpoint") -> dict[str, Any]:
 
 
 class _Checkpoint:
-    """The dtypes of all matrices by one record: `fields` of the model, and its `layers`."""
+    """The dtypes of all matrices according to one record: `fields` of the model, and `layers`."""
 
     def __init__(self, recipe: Recipe, name: str, dtype: str, modules: Modules) -> None:
         self.recipe, self.modules, self.name, self.dtype = recipe, modules, name, dtype
@@ -120,18 +120,16 @@ class _Checkpoint:
         self.targets: list[tuple[Named, Format]] = [
             (Named(modules, key, entries), form) for key, entries, form in recipe.targets
         ]
-        formats = [
-            {group: self._format(number, group) for group in groups}
-            for number, groups in enumerate(modules.groups)
-        ]
+        groups = enumerate(modules.groups)
+        formats = [{group: self._format(i, group) for group in own} for i, own in groups]
         if all(form == self.plain for by_group in formats for form in by_group.values()):
             parts = f"routed {Part.EXPERTS} or {Part.DENSE}"
             expected = f"a quantisation of {Part.MIXER}, or of {parts}"
             raise InputError(self.name, "nothing quantised", expected)
         experts = self._experts(formats)
+        blocks = _of_groups(formats, Part.SHARED, Part.DENSE)
+        of_blocks = _most_common(form.weights for form in blocks)
         of_mixers = _most_common(form.weights for form in _of_groups(formats, Part.MIXER))
-        shared = _of_groups(formats, Part.SHARED, Part.DENSE)
-        of_blocks = _most_common(form.weights for form in shared)
         mixed = of_mixers or self.dtype
         weight = of_blocks or of_mixers or (experts or self.plain).weights
         outer = self.recipe.embedding_dtype or self.dtype
@@ -155,7 +153,7 @@ class _Checkpoint:
     def _activations(
         self, formats: list[dict[str, Format]], experts: Format | None, mixed: str
     ) -> dict[str, str | None]:
-        """Return the dtype of most activations, and that inside mixers where it differs."""
+        """Return the dtype of most activations, and the dtype inside mixers if it differs."""
         of_most = experts or _most_common(_of_groups(formats, Part.DENSE)) or self.plain
         mixed_with = _most_common(_of_groups(formats, Part.MIXER)) or of_most
         narrow = wider_dtype(mixed_with.activations, mixed)
@@ -166,10 +164,10 @@ class _Checkpoint:
         }
 
     def _format(self, number: int, group: str) -> Format:
-        """Return the format of a group of matrices of a layer, with the names of all dtypes."""
-        if any(named.holds(number, group) for named in self.kept):
+        """Return the format of a group of matrices of a layer, with both dtypes filled in."""
+        if any(named.covers(number, group) for named in self.kept):
             return self.plain
-        listed = {form for named, form in self.targets if named.holds(number, group)}
+        listed = {form for named, form in self.targets if named.covers(number, group)}
         if len(listed) > 1:
             raise InputError(self.name, f"layer {number}", f"one format for its {group}")
         usual = self.recipe.experts if group == Part.EXPERTS else None
@@ -199,7 +197,7 @@ class _Checkpoint:
 def _of_layer(formats: Mapping[str, Format], mixed: str, weight: str) -> dict[str, str]:
     """Return the dtypes of a layer that differ from the model's, by field.
 
-    `mixed` is the model's dtype of mixers, `weight` that of feed-forward blocks.
+    The model's dtypes are `mixed` for mixers and `weight` for feed-forward blocks.
     """
     mixer, output = formats.get(Part.MIXER), formats.get(Part.OUTPUT)
     parts = (
@@ -211,15 +209,15 @@ def _of_layer(formats: Mapping[str, Format], mixed: str, weight: str) -> dict[st
 
 
 def _of_groups(formats: Sequence[Mapping[str, Format]], *groups: str) -> list[Format]:
-    """Return the formats of some groups of matrices in all layers that have them."""
+    """Return the formats of some groups of matrices, in all layers that have these groups."""
     return [by_group[group] for by_group in formats for group in groups if group in by_group]
 
 
 def _unless(usual: str, dtype: str) -> str | None:
-    """Return a dtype, None if it is the usual one."""
+    """Return `dtype`, None if it equals `usual`."""
     return None if dtype == usual else dtype
 
 
 def _most_common(values: Iterable[_Value]) -> _Value | None:
-    """Return the commonest value, the first of several; None for no values."""
+    """Return the most frequent value, the first of several; None without values."""
     return next((value for value, _ in Counter(values).most_common(1)), None)

@@ -1,9 +1,9 @@
-"""Models after an architecture search in a ``config.json``: each layer has sizes of its own.
+"""Read models found by an architecture search, in which each layer has its own sizes.
 
-`block_configs` gives them: in DeciLM for the attention and the feed-forward block of a layer, which
-may lack either; in Nemotron-H (puzzle), whose layers have one purpose each, where they differ from
-the other keys. There `mtp_block_configs` gives those of the MTP module, as vLLM 0.33
-(``nemotron_h.py``) and SGLang 0.5.23 (``NemotronHPuzzleConfig``) read them.
+The key `block_configs` gives these sizes. In DeciLM, a layer has attention and a feed-forward
+block, and may lack either. In Nemotron-H (puzzle), a layer has one of them, and the key gives only
+sizes that differ from the other keys; `mtp_block_configs` does the same for the MTP module (vLLM
+0.33: ``nemotron_h.py``; SGLang 0.5.23: ``NemotronHPuzzleConfig``).
 """
 
 import itertools
@@ -25,14 +25,13 @@ _LAYERS, _MODULE, _PURPOSE = "block_configs", "mtp_block_configs", "block_type"
 _ATTENTION = ("no_op", "n_heads_in_group", "window_length")
 _FFN = ("no_op", "ffn_mult", "intermediate_size", "hidden_act")
 _MULTIPLE = 256
-"""Widths of blocks are rounded up to multiples of it [-]."""
+"""Number to whose multiples widths of blocks are rounded up [-]."""
 
 
 def searched_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
-    """Return the attention of each layer, None where the search left it out.
+    """Return the attention of each layer, None if the search removed it.
 
-    A matrix in place of attention is refused; vLLM 0.33 does not run it either
-    (``nemotron_nas.py``).
+    A matrix in place of attention is refused, as in vLLM 0.33 (``nemotron_nas.py``).
     """
     heads, hidden_size = reader.whole("num_attention_heads"), reader.whole("hidden_size")
     usual = hidden_size // heads if hidden_size % heads == 0 else None
@@ -51,7 +50,7 @@ def searched_mixers(reader: Reader, kinds: list[str], window: int | None) -> Lay
 
 
 def searched_blocks(reader: Reader, num_layers: int) -> Layers:
-    """Return the feed-forward block of each layer, None where a search left it out."""
+    """Return the feed-forward block of each layer, None if the search removed it."""
     hidden_size = reader.whole("hidden_size")
     return [
         None
@@ -62,7 +61,7 @@ def searched_blocks(reader: Reader, num_layers: int) -> Layers:
 
 
 def _ffn_size(part: Reader, hidden_size: int) -> int:
-    """Return the width of a block, by a multiplier, of which 4 is the usual, or as given [-]."""
+    """Return the width of a block, from a multiplier (usually 4) or as given [-]."""
     factor = part.number("ffn_mult", most=_MULTIPLE)
     if factor is None:
         return part.whole("intermediate_size")
@@ -70,7 +69,7 @@ def _ffn_size(part: Reader, hidden_size: int) -> int:
 
 
 def _parts(reader: Reader, name: str, known: tuple[str, ...], num_layers: int) -> list[Reader]:
-    """Return a reader of the part `name` of each layer; refuse its keys that are not known."""
+    """Return a reader of the part `name` of each layer; refuse unknown keys in it."""
     blocks = _blocks(reader, _LAYERS)
     if len(blocks) != num_layers:
         expected = f"{num_layers} objects, one for each layer"
@@ -84,8 +83,8 @@ def _parts(reader: Reader, name: str, known: tuple[str, ...], num_layers: int) -
 def _blocks(reader: Reader, key: str) -> list[Reader]:
     """Return a reader of each layer that a key lists."""
     listed = reader.get(key)
-    if not isinstance(listed, list) or not listed:
-        raise reader.fault(key, "a list of objects, one for each layer")
+    is_list = isinstance(listed, list) and listed
+    reader.need(is_list, key, "a list of objects, one for each layer")
     return [reader.inner(f"{key}[{number}]", own) for number, own in enumerate(listed)]
 
 
@@ -93,7 +92,7 @@ def _blocks(reader: Reader, key: str) -> list[Reader]:
 
 
 def num_layers(reader: Reader) -> int:
-    """Return the number of layers, and note their purposes where Nemotron-H lists them [-]."""
+    """Return the number of layers [-]; store their purposes under the key of Nemotron-H."""
     purposes = [part.get(_PURPOSE) for part in _layers(reader, _LAYERS)]
     reader.config = {**reader.config, LISTED: purposes}
     reader.pass_over(*itertools.chain(*_keys_of_layers().values()))
@@ -102,7 +101,7 @@ def num_layers(reader: Reader) -> int:
 
 
 def puzzle_blocks(reader: Reader, count: int) -> Layers:
-    """Return the feed-forward block of each layer that is nothing but one, None for others."""
+    """Return the feed-forward block of each layer, None for layers with a mixer."""
     return [_block(part) for part in _layers(reader, _LAYERS)]
 
 
@@ -116,12 +115,12 @@ def puzzle_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layer
 
 
 def puzzle_fields(reader: Reader, layers: list[Fields]) -> Fields:
-    """Return the layer of the MTP module, whose attention and experts have sizes of their own."""
+    """Return the layer of the MTP module, whose attention and experts have their own sizes."""
     if reader.get(_MODULE) is None:
         return {}
     parts = _layers(reader, _MODULE)
-    if [part.get(_PURPOSE) for part in parts] != ["attention", "moe"]:
-        raise reader.fault(_MODULE, "attention and moe, as other modules are not known here")
+    is_known = [part.get(_PURPOSE) for part in parts] == ["attention", "moe"]
+    reader.need(is_known, _MODULE, "attention and moe, as other modules are not known here")
     attends, routes = parts
     made = {"mixer": _attention(attends), "feed_forward": _block(routes)}
     return {"mtp_layer": {"count": 1} | made}
@@ -144,7 +143,7 @@ def _block(part: Reader) -> Fields | None:
 
 
 def _layers(reader: Reader, key: str) -> list[Reader]:
-    """Return a reader of each layer, which falls back to the keys of the model."""
+    """Return a reader of each layer, which reads the model's keys for missing ones."""
     found = _blocks(reader, key)
     for part in found:
         purpose = part.by_name(_PURPOSE, tuple(_keys_of_layers()))

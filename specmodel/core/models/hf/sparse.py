@@ -1,6 +1,6 @@
-"""Sparse attention in a ``config.json`` with more around it.
+"""Read models whose sparse attention needs more than the usual keys.
 
-Over latents in Hy4, Mistral Large 4 and dots3; to blocks of grouped heads in Qwen3.8 and Step-5.
+Hy4, Mistral Large 4 and dots3 have latents. Qwen3.8 and Step-5 select blocks of grouped attention.
 """
 
 from specmodel.core.base.ranges import whole_of
@@ -12,7 +12,7 @@ from specmodel.core.models.hf.reader import Fields, Layers, Reader, grouped_head
 
 
 def hy_fields(reader: Reader, layers: list[Fields]) -> Fields:
-    """Return the residual streams of Hy4, which are not mixed with each other."""
+    """Return the residual streams of Hy4, which do not mix with each other."""
     return {"residuals": reader.sizes("streams of Hy4")}
 
 
@@ -24,13 +24,14 @@ _WINDOWED = {
     "qk_rope_head_dim": 64,
     "v_head_dim": 128,
 }
-"""Sizes of layers with a window in dots3 where no key says them, as in transformers 5.23 [-]."""
+"""Default sizes of layers with a window in dots3, as in transformers 5.23 [-]."""
 
 
 def dots_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
-    """Return the attention of each layer: with an indexer, or with a window and sizes of its own.
+    """Return the attention of each layer: with an indexer, or with a window and other sizes.
 
-    Checkpoints have keys for these (swa_); transformers 5 lists what differs in each layer.
+    Checkpoints have keys for the layers with a window (swa_); transformers 5 lists the sizes that
+    differ in each layer.
     """
     full = mixers(reader, [INDEXED] * len(kinds), None)
     layers = [i for i, kind in enumerate(kinds) if kind == SLIDING]
@@ -46,19 +47,17 @@ def dots_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
 
 
 def mistral_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
-    """Return the attention of each layer; each `no_rope_layer_interval`-th has no rotary part.
+    """Return the attention of each layer; every `no_rope_layer_interval`-th has no rotary part.
 
-    Its keys are as wide as others: their part without position is wider by the rotary part.
+    Keys of such a layer are as wide as others: their part without position is wider.
     """
     num_layers = len(kinds)
     key, every = "no_rope_layers", reader.whole("no_rope_layer_interval", 4)
     rotary = [(i + 1) % every > 0 for i in range(num_layers)]
     if reader.get(key) is not None:
         rotary = reader.by_layer(key, num_layers, (1, 0))
-    sources = reader.get("kv_source_layers")
-    if sources not in (None, list(range(num_layers))):
-        expected = f"the numbers from 0 to {num_layers - 1}: shared latents are not modelled"
-        raise reader.fault("kv_source_layers", expected)
+    expected = f"the numbers from 0 to {num_layers - 1}: shared latents are not modelled"
+    reader.only("kv_source_layers", (list(range(num_layers)),), expected)
     made = [{**mixer} if mixer else mixer for mixer in mixers(reader, kinds, window)]
     for mixer, has_rotary in zip(made, rotary, strict=True):
         if mixer and not has_rotary:
@@ -73,7 +72,7 @@ def mistral_mixers(reader: Reader, kinds: list[str], window: int | None) -> Laye
 def qwen4_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
     """Return the mixer of each layer: a state, or attention to blocks that an indexer selects.
 
-    Without an indexer (`indexer_n_heads`), attention is to all entries.
+    Without an indexer (`indexer_n_heads`), attention reads all entries.
     """
     kinds = [kind if kind == LINEAR else FULL for kind in kinds]
     made = mixers(reader, kinds, window)
@@ -88,10 +87,10 @@ def qwen4_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers
 
 
 def qwen4_fields(reader: Reader, layers: list[Fields]) -> Fields:
-    """Return the residual streams, and the tables of n-grams beside some layers.
+    """Return the residual streams, and the tables of n-grams that some layers look up.
 
-    Tables have as many rows for each hash as the next primes, a
-    few more than the key says, which are left out, as is the convolution after them.
+    The number of rows for each hash is the next prime, slightly more than the key gives. These rows
+    and the convolution after the tables are left out.
     """
     own = reader.sizes("streams of Qwen")
     return {"residuals": own} | _tables(reader, len(layers), own["num_streams"])
@@ -106,16 +105,14 @@ def _tables(reader: Reader, num_layers: int, streams: int) -> Fields:
     width = reader.whole("ple_embed_dim", reader.whole("hidden_size"))
     reader.check_divides("heads_per_ngram", lookups, "ple_embed_dim", width)
     rows = lookups * reader.whole("ngram_vocab_size_base", 20_000_000, most=10**9)
-    dtypes = {None: reader.dtype(), "float8_e4m3fn": "fp8"}
-    dtype = reader.get("ple_embedding_dtype")
-    if dtype not in dtypes:
-        raise reader.fault("ple_embedding_dtype", "float8_e4m3fn or null")
+    is_fp8 = reader.get("ple_embedding_dtype") is not None
+    reader.only("ple_embedding_dtype", ("float8_e4m3fn",), "float8_e4m3fn or null")
     memory = {
         "num_rows": [rows] * len(listed),
         "row_size": width // lookups,
         "num_lookups": lookups,
         "num_outputs": streams + 1,
-        "row_dtype": dtypes[dtype],
+        "row_dtype": "fp8" if is_fp8 else reader.dtype(),
     }
     return {"ngram_memory": memory}
 
@@ -127,9 +124,9 @@ _OTHER = "attention_other_setting"
 
 
 def step_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
-    """Return the attention of each layer, of which those of one kind may have heads of their own.
+    """Return the attention of each layer; layers of one kind may have other heads.
 
-    In Step-5, those without a window attend to selected blocks.
+    In Step-5, layers without a window attend to selected blocks.
     """
     made = {FULL: attention(reader), SLIDING: attention(reader)}
     other = reader.nested(_OTHER)
@@ -137,7 +134,7 @@ def step_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fi
         kind = other.by_name("attention_type", (SLIDING, FULL))
         made[kind] = grouped_heads(other)
         other.refuse_other_keys()
-    # as many as other layers have if nothing is given, as in transformers 5.23 and vLLM 0.33
+    # by default as many heads as other layers, as in transformers 5.23 and vLLM 0.33
     key, own = "swa_num_attention_heads", made[SLIDING]
     heads = reader.whole(key, own["num_heads"])
     reader.check_divides("num_key_value_heads", own["num_kv_heads"], key, heads)
@@ -147,13 +144,13 @@ def step_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fi
     for place, sizes in each.config.items() if each else ():
         number = whole_of(place)
         kind = kinds[number] if number is not None and number < len(kinds) else ""
-        if sizes != {"num_attention_heads": made.get(kind, {}).get("num_heads")}:
-            raise reader.fault("per_layer_config", f"the heads that {key} gives")
+        is_same = sizes == {"num_attention_heads": made.get(kind, {}).get("num_heads")}
+        reader.need(is_same, "per_layer_config", f"the heads that {key} gives")
     return [made[kind] for kind in kinds]
 
 
 def _selected_blocks(own: Reader | None) -> Fields:
-    """Return the fields of selected blocks, whose index keys are means of 8 bits; {} for none."""
+    """Return the fields of selected blocks, {} without them. Index keys are means in 8 bits."""
     if own is None or not own.flag("enabled", True):
         return {}
     found = own.sizes("blocks of Step")
