@@ -169,7 +169,9 @@ class Reader:
 
     def only(self, key: str, known: Sequence[Any], expected: str) -> None:
         """Refuse a value that is not in `known`. The key may be missing."""
-        self.need(self.get(key) in (None, *known), key, expected)
+        value = self.get(key)
+        alike = [each for each in known if isinstance(each, bool) == isinstance(value, bool)]
+        self.need(value in (None, *alike), key, expected)
 
     def longest_context(self) -> int | None:
         """Return the maximum context length with RoPE scaling, None if no key gives it [token].
