@@ -77,7 +77,7 @@ def calibrate(device: Device | None, output: str | None, **options: Any) -> None
     from specmodel.calibrate.measure.kernels.rows import RowFile
     from specmodel.calibrate.measure.kernels.session import run_suite
     from specmodel.core.base.files import write_text
-    from specmodel.show.fitted import kernels
+    from specmodel.show.calibrated import kernels
 
     hardware, again, is_dry = options["hardware"], options["again"], options["dry_run"]
     device = device or found_kind()

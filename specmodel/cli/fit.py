@@ -23,8 +23,8 @@ from specmodel.core.base.errors import InputError, in_one_line, refuse_given
 from specmodel.core.base.files import write_text
 from specmodel.core.base.naming import spellings
 from specmodel.core.base.text import command_lines
-from specmodel.show import fitted, forms
-from specmodel.show.accepted import as_options
+from specmodel.show import calibrated, forms
+from specmodel.show.calibrated import as_options
 
 _UNTOLD = "a name or path, as the files do not contain it"
 _NOT_TYPED_ON = (
@@ -71,7 +71,7 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
     source = options["source"] or f"{_named(measurements)}, measured on {device}"
     record = fit.fitted_stack(fits, version=version, source=source, date=date.today().isoformat())
     write_text(output, with_stack(text, stack, record))
-    click.echo(f"{fitted.kernels(fits)}\n\nWritten: {output}, [fitted.{stack}]")
+    click.echo(f"{calibrated.kernels(fits)}\n\nWritten: {output}, [fitted.{stack}]")
 
 
 @fit_group.command(cls=GroupedCommand)
@@ -109,7 +109,7 @@ def engine(
         check_free(output, overwrite=overwrite)
     runs, options = _read(measurements, options)
     update = _from_runs(runs, measurements, options)
-    click.echo(fitted.answer(update).report(verbose=options["verbose"]))
+    click.echo(update.view().report(verbose=options["verbose"]))
     refused = next((told for told in update.fit_warnings if told.is_refused), None)
     if output is None:
         click.echo("\nNot written: --output ./mine.toml writes the engine.")
@@ -315,7 +315,7 @@ def _judge_kernels(
     rows = predict_measured(measure.read_measurements(measurements), hardware, options["stack"])
     errors = error_table(rows)
     most = float(errors[errors["rows"] == ALL_ROWS]["mean_error"].max())
-    return rows, fitted.judged_kernels(errors, hardware.name), most
+    return rows, calibrated.judged_kernels(errors, hardware.name), most
 
 
 def _judge_engines(options: dict[str, Any]) -> tuple[forms.DataFrame, forms.Answer, float]:
@@ -323,4 +323,4 @@ def _judge_engines(options: dict[str, Any]) -> tuple[forms.DataFrame, forms.Answ
     found = measured.judged_engines(options["serving"])
     drawn = found.rows[found.rows["quantity"] != "speedup"]
     drawn = drawn.rename(columns={"measured": "latency", "model": "component"})
-    return drawn, fitted.judged(found), float(found.rows["error"].abs().mean())
+    return drawn, found.view(), float(found.rows["error"].abs().mean())

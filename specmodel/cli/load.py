@@ -11,8 +11,7 @@ from specmodel.cli import settings
 from specmodel.cli.output import answering, echo_warnings, told_progress
 from specmodel.cli.positionals import where_options
 from specmodel.core.base.errors import given, install, refuse_given
-from specmodel.show import loads
-from specmodel.show.forms import Answer
+from specmodel.core.base.text import Viewed
 
 FOR_LOAD = ("traffic", "search")
 """Tables of options of a load that other commands take with --for-load."""
@@ -35,7 +34,7 @@ def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
 @where_options()
 @settings.options_of("load", "traffic", "largest", "search", "server")
 @answering(rows=", with a row for each rate that was simulated", figure="load, capacity or drain")
-def load(**options: Any) -> Answer:
+def load(**options: Any) -> Viewed:
     """Simulate a server under load, or find the highest rate within latency targets.
 
     With --request-rate or --users, the table shows running batch, TPOT and TTFT by policy. With a
@@ -70,11 +69,10 @@ def load(**options: Any) -> Answer:
     question = load_question(arguments_of_load(options), manner_from(options))
     if question.trial is not None:
         with searching(options, len(question.policies)) as how:
-            return loads.answer(question.answered(**how))
+            return question.answered(**how)
     refuse_given(options, ("workers", "scheduler"), FOR_LARGEST)
     with told_progress(max(len(question.loads), 1) * len(question.policies), "runs") as tell:
-        found: Answer = question.answered(progress=tell).view()
-        return found
+        return question.answered(progress=tell)
 
 
 @contextmanager

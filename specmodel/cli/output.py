@@ -11,7 +11,7 @@ import click
 
 from specmodel.cli import settings
 from specmodel.core.base.errors import InputError
-from specmodel.core.base.text import SCREEN, TABLE, wrap
+from specmodel.core.base.text import SCREEN, TABLE, Viewed, wrap
 from specmodel.show.forms import Answer, as_csv, as_json
 
 _FIGURE = "Also draw the figure that plot {} draws: PNG, PDF or SVG."
@@ -22,7 +22,7 @@ _FORMS = ("as_csv", "fragment_only", "as_json")
 
 def answering(
     rows: str | None = "", fragment: str = "", figure: str = ""
-) -> Callable[[Callable[..., Answer]], Callable[..., None]]:
+) -> Callable[[Callable[..., Answer | Viewed]], Callable[..., None]]:
     """Add --json and --csv to a function, and print its answer in the form asked for.
 
     `rows` is added to the help of --csv; None leaves --csv out. `fragment` is the help of
@@ -36,7 +36,7 @@ def answering(
         *([settings.own("figure", "FILE", _FIGURE.format(figure))] if figure else []),
     ]
 
-    def decorate(function: Callable[..., Answer]) -> Callable[..., None]:
+    def decorate(function: Callable[..., Answer | Viewed]) -> Callable[..., None]:
         @settings.options(*flags)
         @wraps(function)
         def run(**options: Any) -> None:
@@ -49,7 +49,8 @@ def answering(
                 from specmodel.show.plots.figures import check_figure, save_figure
 
                 check_figure("figure", path)
-            answer = function(**options)
+            found = function(**options)
+            answer: Answer = found.view() if isinstance(found, Viewed) else found
             if path is not None:
                 import pandas as pd
 

@@ -94,8 +94,7 @@ def _width(told: str | None) -> float:
 def _table(kind: str, path: str | None) -> "pd.DataFrame":
     """Return the table of a file or pipe, or the measured unions that ship."""
     from specmodel.core.base.tables import parse_csv, read_table
-    from specmodel.show.plots.frames import TEXT
-    from specmodel.show.tables import ARGUMENT
+    from specmodel.show.plots.frames import ARGUMENT, TEXT
 
     if path is None:
         if kind != "active_experts":

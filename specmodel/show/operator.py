@@ -227,7 +227,7 @@ def _typed(prediction: Prediction, length: int) -> str:
     """Return the acceptance as it was typed, in brackets, for drafts of `length` [token]."""
     case, rate = prediction.case, prediction.deployment.drafter.proposal_rate
     given = (case and case.acceptance) or prediction.evaluation.acceptance
-    told = report.given_told(given).removeprefix("acceptance ")
+    told = report.given_text(given).removeprefix("acceptance ")
     ways = case.accepted.ways if case else {}
     if len(ways) > 1 or any(way.startswith("cumulative") for way in ways):
         told = f"by position {notes.rates_read({'ways': ways, 'length': length, 'rate': rate})}"

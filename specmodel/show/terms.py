@@ -5,6 +5,7 @@ from __future__ import annotations
 from specmodel import plan
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.text import align_blocks, wrap
+from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.table import Row, varies
 from specmodel.show import forms, operator, report
 from specmodel.show.facts import Fact, lines as lines_of
@@ -20,7 +21,7 @@ MOST_PRINTED = 10_000
 _TEXTS = PAGES["terms"]
 
 
-def answer(prediction: report.Prediction) -> forms.Answer:
+def answer(prediction: Prediction) -> forms.Answer:
     """Return the losses of target efficiency and speedup by cause, in all forms.
 
     Contributions are Shapley values: they sum exactly, and no order is chosen.
@@ -41,7 +42,7 @@ def answer(prediction: report.Prediction) -> forms.Answer:
     return report.answer(p, found.rows(), words, parts, facts)
 
 
-def _check_size(prediction: report.Prediction, most: int, expected: str) -> None:
+def _check_size(prediction: Prediction, most: int, expected: str) -> None:
     if (size := prediction.speedup.size) > most:
         raise InputError("batch_size", f"{size} points", expected)
 

@@ -81,7 +81,7 @@ class Loaded(Viewed, Struct, frozen=True, kw_only=True, eq=False):
         None before the simulation.
     """
 
-    room = "loads"
+    room = "simulated:load"
 
     study: Study
     policies: Sequence[str]

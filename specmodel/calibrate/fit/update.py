@@ -111,7 +111,7 @@ class EngineUpdate(Viewed, Struct, frozen=True, kw_only=True, eq=False):
         [-].
     """
 
-    room = "fitted"
+    room = "calibrated:engine"
 
     rows: tuple[Served, ...]
     base: EngineProfile

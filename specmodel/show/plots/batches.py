@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from specmodel.core.prediction.columns import with_interval
-from specmodel.show import labels, tables
+from specmodel.show import labels
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import COLOURS, Style
 
@@ -104,8 +104,8 @@ def over_batch_size(
     """
     further = [name for name in (*_ends(quantity), *_FURTHER) if name in table]
     # nothing drafted has no interval, and not every engine has graphs
-    rows = tables.checked(table, ["batch_size", quantity, *further], may_lack=further)
-    tables.need_positive(rows, "batch_size")
+    rows = frames.checked(table, ["batch_size", quantity, *further], may_lack=further)
+    frames.need_positive(rows, "batch_size")
     rows = rows.assign(**{name: rows.get(name, np.inf) for name in _GRAPHS}).fillna(_GRAPHS)
     title, names, lines = frames.lines(rows, "batch_size", quantity)
     named, edges = list[tuple[Any, Any]](), Edges()
@@ -178,7 +178,7 @@ def _crosses(ax: Axes, found: Any, quantity: str, by: list[str], lines: frames.L
         own = found.merge(part[shared].drop_duplicates()) if shared else found
         at, no_size = own[own["batch_size"].notna()], own[own["batch_size"].isna()]
         look = style.crosses(i if shared else 5) | {"elinewidth": 0.8, "capsize": 2}
-        ax.errorbar(at["batch_size"], at["value"], yerr=at.get(tables.SPREAD), **look)
+        ax.errorbar(at["batch_size"], at["value"], yerr=at.get(frames.SPREAD), **look)
         at_edge = _LEVEL | {"color": look["color"], "transform": ax.get_yaxis_transform()}
         if len(no_size):
             ax.plot([0] * len(no_size), no_size["value"], clip_on=False, **at_edge)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specmodel.core.prediction.table import seconds
-from specmodel.show import labels, tables
+from specmodel.show import labels
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.batches import target_efficiency
 from specmodel.show.plots.style import COLOURS, Style
@@ -45,8 +45,8 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
         drawn.
     """
     numbers = ("num_experts", "experts_per_token", "tokens", "measured", "law", "independent")
-    rows = tables.checked(table, numbers, ("model",), may_lack=("measured",))
-    tables.need_positive(rows, "independent")
+    rows = frames.checked(table, numbers, ("model",), may_lack=("measured",))
+    frames.need_positive(rows, "independent")
     models = frames.parts(rows, ["model", "num_experts", "experts_per_token"], "tokens", "models")
     handles = []
     for i, ((name, total, each), part) in enumerate(models):
@@ -78,8 +78,8 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
     if "quantity" in table:
         table = table[table["quantity"] == "target_efficiency"]
     names = ["batch_size", "draft_length", "measured", "predicted", "spread"]
-    rows = tables.checked(table, names, may_lack=("spread",))
-    tables.need_single(rows, "target", "context_length")
+    rows = frames.checked(table, names, may_lack=("spread",))
+    frames.need_single(rows, "target", "context_length")
     rows = rows[names].rename(columns={"predicted": "target_efficiency"})
     return target_efficiency(rows.sort_values("draft_length"), ax)
 
@@ -92,15 +92,15 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
     table, ax
         Columns component, latency and predicted, in seconds, as in `validation.predict_measured`.
     """
-    rows = tables.checked(table, ("latency", "predicted"), ("component",))
-    tables.need_positive(rows, "latency", "predicted")
+    rows = frames.checked(table, ("latency", "predicted"), ("component",))
+    frames.need_positive(rows, "latency", "predicted")
     times = rows[["latency", "predicted"]].to_numpy()
     line = np.array([0.8 * times.min(), 1.25 * times.max()])
     ax.fill_between(line, 0.9 * line, 1.1 * line, color="0.85", linewidth=0, label="±10 %")
     ax.plot(line, line, color="0.3", linewidth=0.8)
     shape: Style = {"markeredgewidth": 0, "rasterized": True, "markersize": 2.5}
     kinds = sorted({*map(str, rows["component"])})
-    tables.need_at_most(style.MOST_LINES, len(kinds), "components")
+    frames.need_at_most(style.MOST_LINES, len(kinds), "components")
     keys = list[Any]()
     for i, kind in enumerate(kinds):
         part, dots = rows[rows["component"].map(str) == kind], style.points(i)
@@ -126,7 +126,7 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         Two axes that share the horizontal axis.
     """
     unknown = ("utility", "window_utility")
-    table = tables.checked(table, ("draft_length", "emitted_tokens", *unknown), ("phase",), unknown)
+    table = frames.checked(table, ("draft_length", "emitted_tokens", *unknown), ("phase",), unknown)
     top, bottom = axes
     steps = np.arange(len(table) + 1)
     for phase, colour in _PHASES.items():
@@ -166,9 +166,9 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
 
     rate = next((name for name in _RATES if name in table), "throughput")
     plain = "tpot_plain" if "tpot_plain" in table else "forward_time"
-    rows = tables.checked(table, ("tpot", plain, rate))
-    tables.need_positive(rows, "tpot", plain)
-    tables.need_single(rows, "context_length")
+    rows = frames.checked(table, ("tpot", plain, rate))
+    frames.need_positive(rows, "tpot", plain)
+    frames.need_single(rows, "context_length")
     rows = rows[frames.fits(rows)].assign(layout=rows.get("alternative", ""))
     length = next((name for name in _LENGTHS if name in rows), None)
     ax.margins(0.12)
@@ -231,8 +231,8 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         As many axes as `load_panels` says, which share the horizontal axis.
     """
     x = next((n for n in _LOADS if n in table and table[n].notna().any()), "request_rate")
-    rows = tables.checked(table, (x, *_MET), ("policy",), may_lack=["goodput"])
-    tables.need_positive(rows, x, "tpot_p90", "ttft_p90")
+    rows = frames.checked(table, (x, *_MET), ("policy",), may_lack=["goodput"])
+    frames.need_positive(rows, x, "tpot_p90", "ttft_p90")
     policies, targets = frames.parts(rows, ["policy"], x, "policies"), frames.targets(rows)
     carried = _carried(rows)
     for ax, (met, label) in zip(axes, _MET.items(), strict=False):
@@ -295,9 +295,9 @@ def drain(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     sizes = [int(str(name)[8:]) for name in table.filter(regex=r"^last_at_[1-9]\d*$")] or [1]
     columns = [f"{kind}_at_{size}" for kind in ("share", "last") for size in sizes]
     ends = [*table.filter(["makespan_low", "makespan_high"])]
-    rows = tables.checked(table, ("makespan", *columns, *ends), ("policy",), may_lack=columns)
-    tables.need_distinct(rows, ["policy"])
-    tables.need_at_most(style.MOST_LINES, len(rows), "policies")
+    rows = frames.checked(table, ("makespan", *columns, *ends), ("policy",), may_lack=columns)
+    frames.need_distinct(rows, ["policy"])
+    frames.need_at_most(style.MOST_LINES, len(rows), "policies")
     shares, times = axes
     cells = rows.set_index("policy")[columns].T
     style.grouped(shares, cells[: len(sizes)].fillna(0.0))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from specmodel.show import labels, tables
+from specmodel.show import labels
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import SMALL, Style, label_room
 
@@ -44,7 +44,7 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
         row for each point. Points that do not fit in memory are hatched.
     """
     more = ("draft_length", "speedup") if "draft_length" in table else table.filter(["speedup"])
-    rows = tables.checked(table, ("batch_size", "context_length", _BEST, *more), ("fits",))
+    rows = frames.checked(table, ("batch_size", "context_length", _BEST, *more), ("fits",))
     if "draft_length" in rows and rows["context_length"].nunique() == 1:
         title = f"{labels.titled(['speedup'])}; with 0 the drafter stays loaded"
         return _draw(ax, rows, ("speedup", "draft_length"), title)
@@ -73,7 +73,7 @@ def speedup_map(table: pd.DataFrame, ax: Axes) -> Axes:
         with a row for each pair. Points that do not fit in memory are hatched.
     """
     y = next((name for name in _ACCEPTANCES if name in table), _ACCEPTANCES[0])
-    rows = tables.checked(table, ("batch_size", y, "speedup"))
+    rows = frames.checked(table, ("batch_size", y, "speedup"))
     return _draw(ax, rows, ("speedup", y), labels.titled(["speedup"]))
 
 
@@ -89,11 +89,11 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
         several contexts, it is the context.
     """
     numbers = ("batch_size", "context_length", "draft_length", _NEEDED)
-    rows = tables.checked(table, numbers, may_lack=(_NEEDED,))
+    rows = frames.checked(table, numbers, may_lack=(_NEEDED,))
     num_contexts, num_lengths = rows["context_length"].nunique(), rows["draft_length"].nunique()
     y = "context_length" if num_lengths == 1 < num_contexts else "draft_length"
     if y == "draft_length":
-        tables.need_single(rows, "context_length")
+        frames.need_single(rows, "context_length")
     # in two digits, without the 0 before the point
     told = rows[_NEEDED].map("{:.2f}".format).str.removeprefix("0")
     return _draw(ax, rows, (_NEEDED, y), "acceptance rate from which it pays", told)
@@ -130,7 +130,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, of: tuple[str, str], title: str, told: A
     Batch sizes of which nothing fits in memory are left out, unless none does.
     """
     quantity, y = of
-    tables.need_distinct(rows, ["batch_size", y])
+    frames.need_distinct(rows, ["batch_size", y])
     told = rows[quantity].map("{:.2f}".format) if told is None else told
     held = frames.fits(rows).groupby(rows["batch_size"]).transform("any")
     held |= not held.any()

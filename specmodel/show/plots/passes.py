@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from specmodel.show import labels, tables
+from specmodel.show import labels
 from specmodel.show.glossary import TABLES
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import COLOURS, MOST_LINES, SMALL, Style
@@ -41,13 +41,13 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
     """
     place = ["arithmetic_intensity", "flops_per_s"]
     texts = ("pass", "component", "kind", "dtype")
-    rows = tables.checked(table, (*frames.POINT, "time", *place, *_ROOFS), texts, (*place, *_ROOFS))
-    tables.need_single(rows, *frames.POINT)
-    tables.need_distinct(rows, ("pass", "component"))
+    rows = frames.checked(table, (*frames.POINT, "time", *place, *_ROOFS), texts, (*place, *_ROOFS))
+    frames.need_single(rows, *frames.POINT)
+    frames.need_distinct(rows, ("pass", "component"))
     rows = rows[(rows[place] > 0).all(axis=1) & rows["pass"].isin(["forward", "verify"])]
     if rows.empty:
-        tables.refuse("no component with arithmetic", "forward and verify passes")
-    tables.need_positive(rows, *place, *_ROOFS)
+        frames.refuse("no component with arithmetic", "forward and verify passes")
+    frames.need_positive(rows, *place, *_ROOFS)
     peaks = rows["peak_flops_per_s"] / rows["peak_bytes_per_s"]
     intensity, named = rows["arithmetic_intensity"], list[Any]()
     low, high = intensity.min() / 2, 3 * max(intensity.max(), peaks.max())
@@ -82,10 +82,10 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
         Table of `plan.pass_components`: batch_size, pass, component and time, for one draft length
         and context, and at most six batch sizes. The six longest components have their own colours.
     """
-    rows = tables.checked(table, ("batch_size", "time"), ("pass", "component"))
-    tables.need_single(rows, "draft_length", "context_length")
-    tables.need_distinct(rows, ("batch_size", "pass", "component"))
-    tables.need_at_most(_MOST_SIZES, rows["batch_size"].nunique(), "batch sizes")
+    rows = frames.checked(table, ("batch_size", "time"), ("pass", "component"))
+    frames.need_single(rows, "draft_length", "context_length")
+    frames.need_distinct(rows, ("batch_size", "pass", "component"))
+    frames.need_at_most(_MOST_SIZES, rows["batch_size"].nunique(), "batch sizes")
     rows = rows.sort_values("batch_size", kind="stable")
     longest = rows.groupby(["batch_size", "pass"])["time"].sum().max()
     most = rows.groupby("component")["time"].max().sort_values(ascending=False)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from specmodel.core.base.errors import InputError, nearest
 from specmodel.core.prediction.table import seconds
-from specmodel.show import labels, tables
+from specmodel.show import labels
 from specmodel.show.glossary import TABLES
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import COLOURS, SMALL, Style
@@ -59,13 +59,13 @@ def waterfalls(
     outcome
         As for `tornado`.
     """
-    rows = tables.checked(table, (*frames.POINT, "value"), ("quantity", "term"))
-    tables.need_distinct(rows, (*frames.POINT, "quantity", "term"))
+    rows = frames.checked(table, (*frames.POINT, "value"), ("quantity", "term"))
+    frames.need_distinct(rows, (*frames.POINT, "quantity", "term"))
     varying = [name for name in frames.POINT if rows[name].nunique() > 1]
-    tables.need_at_most(MOST_POINTS, num_points(rows), "points")
+    frames.need_at_most(MOST_POINTS, num_points(rows), "points")
     own = rows[rows["quantity"] == outcome]
     if own.empty:
-        tables.refuse(", ".join(rows["quantity"].unique()), f"rows of {outcome}", "quantity")
+        frames.refuse(", ".join(rows["quantity"].unique()), f"rows of {outcome}", "quantity")
     terms = own["term"][own.groupby("term")["value"].transform("any").astype(bool)].unique()
     named = _TERMS | ({"ideal": "verifying is free"} if outcome == "target_efficiency" else {})
     style.rows_axis(axes[0], [labels.folded(named.get(str(t), str(t)), _WIDTH) for t in terms])
@@ -156,7 +156,7 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
         single request), with a row for each policy, at most 24.
     """
     ends = ("speedup_low", "speedup_high")
-    rows = tables.checked(table, ("speedup", *ends), ("policy",), may_lack=ends)
+    rows = frames.checked(table, ("speedup", *ends), ("policy",), may_lack=ends)
     _name_policies(ax, rows)
     alpha = 1.0 if frames.fits(rows).all() else 0.4
     knows = rows["policy"].astype(str).str.split(":").str[0].isin(_HINDSIGHT)
@@ -184,10 +184,10 @@ def policy_bars(table: pd.DataFrame, ax: Axes) -> Axes:
     table, ax
         Columns workload, policy and speedup, with a row for each pair; at most six policies.
     """
-    rows = tables.checked(table, ("speedup",), ("workload", "policy"))
-    tables.need_distinct(rows, ("workload", "policy"))
+    rows = frames.checked(table, ("speedup",), ("workload", "policy"))
+    frames.need_distinct(rows, ("workload", "policy"))
     workloads, policies = ([*rows[name].unique()] for name in ("workload", "policy"))
-    tables.need_at_most(style.MOST_LINES, len(policies), "policies")
+    frames.need_at_most(style.MOST_LINES, len(policies), "policies")
     cells = rows.pivot(index="workload", columns="policy", values="speedup")
     style.grouped(ax, cells.loc[workloads, policies])
     style.unity(ax)
@@ -210,7 +210,7 @@ def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
         figure states the targets, if the table has columns for them.
     """
     ends = ("predicted_low", "predicted_high", "simulated_low", "simulated_high")
-    found = tables.checked(table, ("capacity", *ends), ("policy",), may_lack=ends)
+    found = frames.checked(table, ("capacity", *ends), ("policy",), may_lack=ends)
     rows = found.drop_duplicates(["policy", "capacity", *ends], ignore_index=True)
     _name_policies(ax, rows)
     values = rows["capacity"]
@@ -229,8 +229,8 @@ def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
 
 def _name_policies(ax: Axes, rows: pd.DataFrame) -> None:
     """Label each row with its policy; refuse a policy with several rows."""
-    tables.need_distinct(rows, ("policy",))
-    tables.need_at_most(MOST_POLICIES, len(rows), "policies")
+    frames.need_distinct(rows, ("policy",))
+    frames.need_at_most(MOST_POLICIES, len(rows), "policies")
     style.rows_axis(ax, [labels.folded(str(name), _WIDTH) for name in rows["policy"]])
 
 
@@ -265,12 +265,12 @@ def _inputs(table: pd.DataFrame, kind: str, numbers: Sequence[str], outcome: str
     if outcome not in _QUANTITIES:
         raise InputError("outcome", outcome, f"one of {nearest(outcome, _QUANTITIES)}")
     if "analysis" in table:
-        rows = tables.checked(table, ("value",), ("analysis", "input", "output", "quantity"))
+        rows = frames.checked(table, ("value",), ("analysis", "input", "output", "quantity"))
         rows = rows[rows["analysis"] == kind].fillna({"output": ""})
         if rows.empty:
-            tables.refuse(kind, f"rows of {kind}", "analysis")
+            frames.refuse(kind, f"rows of {kind}", "analysis")
         rows = rows[rows["output"].isin(["", outcome])]
-        tables.need_distinct(rows, ("input", "quantity"))
+        frames.need_distinct(rows, ("input", "quantity"))
         told = rows[rows["quantity"] == "low"].set_index("input").filter(["unit", "source"])
         found = rows.pivot(index="input", columns="quantity", values="value")
         found = found.reindex(rows["input"].unique()).reindex(columns=[*numbers]).dropna()
@@ -278,9 +278,9 @@ def _inputs(table: pd.DataFrame, kind: str, numbers: Sequence[str], outcome: str
     elif "output" in table:
         table = table[table["output"] == outcome]
     if table.empty:
-        tables.refuse(outcome, "an outcome that some range moves", "output")
+        frames.refuse(outcome, "an outcome that some range moves", "output")
     table = table.rename(columns=lambda name: str(name).removeprefix(f"{outcome}_"))
-    return tables.checked(table, numbers, ("input",))
+    return frames.checked(table, numbers, ("input",))
 
 
 def _name_inputs(ax: Axes, rows: pd.DataFrame, sizes: pd.Series[float], label: str) -> pd.DataFrame:
@@ -289,7 +289,7 @@ def _name_inputs(ax: Axes, rows: pd.DataFrame, sizes: pd.Series[float], label: s
     Acceptance is one of them if it can be seen. Their names, with what stands under them, are
     beside the axes; the last says how many are not drawn, and how little they do.
     """
-    tables.need_distinct(rows, ("input",))
+    frames.need_distinct(rows, ("input",))
     names = [labels.folded(labels.words(name), _WIDTH) for name in rows["input"]]
     seen = sizes[sizes >= _VISIBLE * sizes.max()].sort_values(ascending=False, kind="stable")
     is_known = rows["input"].loc[seen.index] == "acceptance_rate"

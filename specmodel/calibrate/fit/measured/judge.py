@@ -206,7 +206,7 @@ class JudgedEngines(Viewed, Struct, frozen=True, kw_only=True, eq=False):
         What was assumed where the table says nothing.
     """
 
-    room = "fitted:judged"
+    room = "calibrated:judged"
 
     rows: pd.DataFrame
     errors: pd.DataFrame
