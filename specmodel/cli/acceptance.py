@@ -1,7 +1,5 @@
 """``specmodel acceptance``: acceptance read off a running engine, or its benchmarks."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress

@@ -1,7 +1,5 @@
 """``specmodel break-even``: the acceptance from which speculation pays."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from specmodel.cli import settings

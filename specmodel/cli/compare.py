@@ -1,7 +1,5 @@
 """``specmodel compare``: whatever may be a list side by side, each at its best draft length."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``specmodel explore``: a page in a browser on which to look at all of this."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 

@@ -1,7 +1,5 @@
 """``specmodel load``: a server under load, what rates do and the largest within targets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain

@@ -1,7 +1,5 @@
 """``specmodel predict``: whether speculation pays, and views of that answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """``specmodel schedule``: draft lengths by batch size, as engines read them."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``specmodel sensitivity``: what speedup and target efficiency at one point depend on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from specmodel.cli import settings

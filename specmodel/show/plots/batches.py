@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -11,10 +11,7 @@ import pandas as pd
 from specmodel.core.prediction.columns import with_interval
 from specmodel.show import labels
 from specmodel.show.plots import frames, style
-from specmodel.show.plots.style import COLOURS, Style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from specmodel.show.plots.style import COLOURS, Axes, Style
 
 _MOST_MARKED = 20
 _MOST_CHARACTERS = 36
@@ -133,8 +130,7 @@ def over_batch_size(
     handles += _interval_key(rows, quantity, colour, len(lines))
     handles += _crosses(ax, measured, quantity, names, lines)
     if quantity in _AT_1:
-        style.unity(ax)
-        handles.append(style.break_even(_AT_1[quantity]))
+        handles.append(style.unity(ax, _AT_1[quantity]))
     _axes(ax, rows, quantity, 1.2 if are_beside and lines[0][0] else 1)
     if marks:
         handles += _mark(ax, edges, len(lines)) or _told(rows)

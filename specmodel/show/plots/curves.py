@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from specmodel.core.prediction.table import seconds
 from specmodel.show import labels
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.batches import target_efficiency
-from specmodel.show.plots.style import COLOURS, Style
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
+from specmodel.show.plots.style import COLOURS, Axes, Style
 
 _OUTDONE: Style = style.points(0, color="0.78", markersize=2)
 _MOST_CHARACTERS = 28
@@ -56,9 +53,8 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
         label = labels.shortened(f"{name} ({total:g}/{each:g})", _MOST_CHARACTERS)
         dots = style.points(i, mfc="none", label=label)
         handles += ax.plot(part["tokens"], shares["measured"], **dots)
-    style.unity(ax)
     fitted = style.key("fitted to points of its colour", "--", color="black", linewidth=1)
-    handles += [fitted, style.break_even("independent routing")]
+    handles += [fitted, style.unity(ax, "independent routing")]
     ax.set(xlabel="tokens of one sequence in a pass", ylabel=_LOADED)
     ax.locator_params(axis="x", integer=True, nbins=9)
     style.legend_above(ax, "measured (experts/top-k)", handles, side="right")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from specmodel.show import labels
 from specmodel.show.plots import frames, style
-from specmodel.show.plots.style import SMALL, Style, label_room
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from specmodel.show.plots.style import SMALL, Axes, Style, label_room
 
 _ACCEPTANCES = ("acceptance_rate", "accepted_fraction", "tokens_per_step")
 _BEST, _NEEDED = "best_draft_length", "break_even_acceptance_rate"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,10 +13,7 @@ from specmodel.core.prediction.table import seconds
 from specmodel.show import labels
 from specmodel.show.glossary import TABLES
 from specmodel.show.plots import frames, style
-from specmodel.show.plots.style import COLOURS, SMALL, Style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from specmodel.show.plots.style import COLOURS, SMALL, Axes, Style
 
 MOST_INPUTS = 10
 """Inputs that a figure shows, the largest first [-]."""
@@ -160,7 +157,7 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
     _name_policies(ax, rows)
     alpha = 1.0 if frames.fits(rows).all() else 0.4
     knows = rows["policy"].astype(str).str.split(":").str[0].isin(_HINDSIGHT)
-    style.unity(ax, vertical=True)
+    at_1 = style.unity(ax, vertical=True)
     bars: Style = {"ecolor": COLOURS[0], "elinewidth": 0.8, "capsize": 2, "alpha": alpha}
     for label, part in {"online": rows[~knows], "in hindsight, a bound": rows[knows]}.items():
         face, told = COLOURS[0] if label == "online" else "white", label if len(part) else None
@@ -172,7 +169,7 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
     ax.set_xlabel(labels.titled(["speedup"]) + ("" if alpha == 1 else "\ndoes not fit in memory"))
     interval = style.key("95 % interval of requests", color=COLOURS[0], linewidth=0.8)
     more = [interval] if rows[ends[0]].notna().any() else []
-    style.legend_above(ax, "", None, style.break_even(), *more, side="right")
+    style.legend_above(ax, "", None, at_1, *more, side="right")
     return ax
 
 
@@ -190,12 +187,12 @@ def policy_bars(table: pd.DataFrame, ax: Axes) -> Axes:
     frames.need_at_most(style.MOST_LINES, len(policies), "policies")
     cells = rows.pivot(index="workload", columns="policy", values="speedup")
     style.grouped(ax, cells.loc[workloads, policies])
-    style.unity(ax)
+    at_1 = style.unity(ax)
     told = [labels.shortened(str(name), 40).replace("+", "+\n") for name in workloads]
     is_narrow = style.label_room(ax.xaxis, "\n".join(told).split("\n")) > ax.bbox.width / len(told)
     ax.set_xticks(range(len(told)), told, size=SMALL, rotation=90 if is_narrow else 0)
     ax.set(ylabel=labels.titled(["speedup"]), ylim=(0, None))
-    style.legend_above(ax, "", None, style.break_even())
+    style.legend_above(ax, "", None, at_1)
     return ax
 
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from specmodel.show import labels
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
+if TYPE_CHECKING:  # imported late, as commands must do without
+    import matplotlib.axes
     from matplotlib.legend import Legend
+    from pandas import DataFrame
 
 COLOURS = ("#114a98", "#ef7f1a", "#178446", "#4f0a38", "#79d3fb", "#000000")
 """Blue, orange, green, plum, sky and black, as light as 32, 65, 48, 16, 81 and 0 of 100: any two
@@ -41,6 +41,7 @@ _BOX = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 BOXED: dict[str, Any] = {"size": SMALL, "bbox": _BOX}
 """Text that lies above what is drawn."""
 
+Axes: TypeAlias = "matplotlib.axes.Axes"
 Style: TypeAlias = dict[str, Any]
 """Keywords of matplotlib's artists."""
 
@@ -244,13 +245,9 @@ def legend_above(
     return None
 
 
-def unity(ax: Axes, *, vertical: bool = False) -> None:
-    """Draw the line at 1, where speculation changes nothing."""
+def unity(ax: Axes, label: str = "break-even", *, vertical: bool = False) -> Any:
+    """Draw the line at 1, where speculation changes nothing; return its entry of a legend."""
     (ax.axvline if vertical else ax.axhline)(1, color="black", linewidth=0.6, zorder=1)
-
-
-def break_even(label: str = "break-even") -> Any:
-    """Return the legend entry of the line at 1."""
     return key(label, color="black", linewidth=0.8)
 
 
@@ -266,7 +263,7 @@ def scaled(axis: Any, scale: float) -> None:
     axis.set_major_formatter(lambda value, _: f"{scale * value:g}")
 
 
-def grouped(ax: Axes, cells: pd.DataFrame) -> None:
+def grouped(ax: Axes, cells: DataFrame) -> None:
     """Draw a group of bars for each row of a table, with a bar for each of its columns."""
     width, places = 0.85 / len(cells.columns), np.arange(len(cells))
     for i, (name, heights) in enumerate(cells.items()):
