@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from specmodel.core.base.errors import InputError, nearest
 from specmodel.core.base.files import toml_tables
 from specmodel.core.base.naming import SETTABLE, SWITCHES
 
@@ -73,6 +74,16 @@ class GroupedCommand(click.Command):
 
 class WholeList(click.Group):
     """A group whose help shows the whole first paragraph of each command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the user typed; an InputError names others if it is unknown."""
+        name, known = args[0], self.list_commands(ctx)
+        if name not in known and not name.startswith("-"):
+            expected = NAMES["commands"].get(name) or nearest(name, known)
+            raise InputError("command", name, expected)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their descriptions."""
