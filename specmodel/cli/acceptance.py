@@ -1,4 +1,4 @@
-"""``specmodel acceptance``: acceptance read off a running engine, or its benchmarks."""
+"""``specmodel acceptance``: read acceptance from a running engine, or from its benchmarks."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ _KNOWN = (
 )
 
 _MOST, _BLOCK = 210_000_000, 4_000_000
-"""Longest log that is read, and its longest line or longest scrape [B]."""
+"""Largest size of a log, and of a line or a scrape [B]."""
 
 
 @command()
@@ -118,7 +118,7 @@ def _blocks(path: str) -> Iterator[str]:
 
 
 def _is_result(path: str) -> bool:
-    """Return whether a file is a benchmark's result: JSON, or a table by its name."""
+    """Return whether a file is the result of a benchmark: JSON, or a table by its suffix."""
     check_readable(Path(path), "file", "text")
     with refusing(path, "file", "a readable text file"), Path(path).open("rb") as file:
         start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()

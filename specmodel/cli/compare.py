@@ -1,4 +1,4 @@
-"""``specmodel compare``: whatever may be a list side by side, each at its best draft length."""
+"""``specmodel compare``: alternatives side by side, each at its best draft length."""
 
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ _LISTS = (
     *("target", "drafter", "hardware", "engine", "draft_length", "acceptance_rate", "prefill"),
     *("gpu_hour_price", *settings.COMPARED),
 )
-"""What may be a list."""
+"""Options that may be a list."""
 
 
 @settings.command()

@@ -1,4 +1,4 @@
-"""``specmodel fit``: kernels or an engine fitted to measurements, and what was fitted checked."""
+"""``specmodel fit``: fit kernels or an engine to measurements, and check a fit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NOT_TYPED_ON = (
     *("measurements", "output", "overwrite", "name", "target", "hardware", "engine", "stack"),
     *("draft_length", "tree_width", "verify_tokens", "source", "version", "force", "verbose"),
 )
-"""What the next command does not take from the one typed, or takes in another form."""
+"""Options that the next command does not repeat, or repeats in another form."""
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
 
 
@@ -125,17 +125,16 @@ def engine(
 def _read(
     paths: Sequence[str], options: dict[str, Any]
 ) -> tuple[Sequence[measured.Run], dict[str, Any]]:
-    """Return the runs of files, and options with the target that they name."""
+    """Return the runs of files, and options with the target and place that the files name."""
     from specmodel.calibrate.fit.measured.runs import shipped_name
     from specmodel.core.cost.where import NO_DRAFTER
 
     refuse_given(options, ["host_speed"], "none: it is fitted to the runs")
-    runs, told, out = measured.placed(measured.read_benchmarks(paths), options)
+    runs, told, note = measured.placed(measured.read_benchmarks(paths), options)
     named = measured.named_model(runs)
     target = named if options["target"] in (None, shipped_name(named)) else options["target"]
-    options = (
-        options | told | {"told": told, "taken": tuple(filter(None, [*options["taken"], out]))}
-    )
+    taken = tuple(filter(None, [*options["taken"], note]))
+    options = options | told | {"told": told, "taken": taken}
     for name, value in (("target", target), ("hardware", options["hardware"])):
         if not value:
             said = f"; their model {runs[0].model} does not ship" if runs[0].model else ""
@@ -164,8 +163,7 @@ def _read(
 def _from_runs(
     runs: Sequence[measured.Run], paths: Sequence[str], options: dict[str, Any]
 ) -> fit.EngineUpdate:
-    """Return a shipped profile updated by a user's runs."""
-    from specmodel.calibrate.fit.measured.runs import named_checkpoint
+    """Return a shipped profile, updated by the runs."""
     from specmodel.cli.options import manner_from, where_from
     from specmodel.core.cost.deploying import DEGREES
     from specmodel.core.cost.usual import deployed
@@ -190,7 +188,7 @@ def _from_runs(
     }
     profile = update.profile.with_changes("engine", told)
     assumed = {n: v for n, v in assumed.items() if n not in ("engine", "host_speed")}
-    dtype = None if options["weight_dtype"] else named_checkpoint(options["target"])[1]
+    dtype = None if options["weight_dtype"] else measured.named_checkpoint(options["target"])[1]
     if dtype:
         by_name = f"weights in {dtype}, as the name {options['target']} tells"
         assumed["names"] = "; ".join(filter(None, [assumed.get("names"), by_name]))
@@ -198,7 +196,7 @@ def _from_runs(
 
 
 def _profile_of(runs: Sequence[measured.Run], options: dict[str, Any]) -> str:
-    """Return the profile to start from, by the engine that the files name."""
+    """Return the profile to start from: that of the engine in the files."""
     from specmodel.calibrate.fit.measured.aliases import profile_of
     from specmodel.core.cost.deploying import DEFAULT_ENGINE
 
@@ -214,12 +212,12 @@ def _profile_of(runs: Sequence[measured.Run], options: dict[str, Any]) -> str:
 
 
 def _named(path: str) -> str:
-    """Return the name of a file, which need not be UTF-8, as a record keeps it."""
+    """Return the name of a file for a record; bytes that are not UTF-8 are escaped."""
     return in_one_line(Path(path).name)
 
 
 def _next_command(runs: Sequence[measured.Run], output: str, options: dict[str, Any]) -> str:
-    """Return the command that predicts with an engine, for the place and acceptance of the runs."""
+    """Return the command that predicts with the engine, for the GPUs and acceptance of the runs."""
     from specmodel.core.cost.deploying import DEGREES
     from specmodel.core.cost.where import NO_DRAFTER
 
@@ -251,7 +249,7 @@ def _acceptance(runs: Sequence[measured.Run]) -> list[str]:
 
 
 def _lengths(runs: Sequence[measured.Run]) -> list[str]:
-    """Return ``predict`` options for the lengths of the runs; [] if lengths differ."""
+    """Return ``predict`` options for the lengths of the runs; [] if the lengths differ."""
     from specmodel.calibrate.fit.measured.runs import SAME_LOAD
 
     names = ("prompt_length", "output_length")
@@ -308,7 +306,7 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
 def _judge_kernels(
     profile: str, measurements: str, options: dict[str, Any]
 ) -> tuple[forms.DataFrame, forms.Answer, float]:
-    """Return rows to draw, how wrong a profile is on timings, and the most of a component [-]."""
+    """Return rows to draw, the errors of a profile on timings, and the largest mean error [-]."""
     from specmodel.calibrate.fit.timed_work import ALL_ROWS, error_table, predict_measured
 
     hardware = machines.load_hardware(profile, "profile")
@@ -319,7 +317,7 @@ def _judge_kernels(
 
 
 def _judge_engines(options: dict[str, Any]) -> tuple[forms.DataFrame, forms.Answer, float]:
-    """Return rows to draw, how wrong predictions are on a table of engines, and on average [-]."""
+    """Return rows to draw, the errors on a table of measured engines, and the mean error [-]."""
     found = measured.judged_engines(options["serving"])
     drawn = found.rows[found.rows["quantity"] != "speedup"]
     drawn = drawn.rename(columns={"measured": "latency", "model": "component"})

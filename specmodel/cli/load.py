@@ -1,4 +1,4 @@
-"""``specmodel load``: a server under load, what rates do and the largest within targets."""
+"""``specmodel load``: simulate a server under load, or find the largest rate within targets."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,17 +12,17 @@ from specmodel.core.base.errors import given, install, refuse_given
 from specmodel.core.base.text import Viewed
 
 FOR_LOAD = ("traffic", "search")
-"""Tables of options of a load that other commands take with --for-load."""
+"""Tables of options of a load that other commands accept with --for-load."""
 _WITH_LOAD = (
     "--for-load too, which simulates requests that arrive and wait. For a steady batch, use"
     " --tpot-target in predict or compare"
 )
 _RATES_TRIED = 11
-"""Rates that are tried for a policy, about [-]."""
+"""Number of rates that are tried for a policy, roughly [-]."""
 
 
 def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
-    """Refuse the options of `FOR_LOAD` where no load is simulated, but for those spared."""
+    """Refuse the options of `FOR_LOAD`, except `spared` ones, if no load is simulated."""
     if not options["for_load"]:
         names = chain(*(settings.TABLES[table] for table in FOR_LOAD))
         refuse_given(options, [name for name in names if name not in spared], _WITH_LOAD)

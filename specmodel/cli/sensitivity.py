@@ -1,4 +1,4 @@
-"""``specmodel sensitivity``: what speedup and target efficiency at one point depend on."""
+"""``specmodel sensitivity``: the inputs that speedup and target efficiency depend on."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""``specmodel simulate``: its options, and the replay of policies that they ask for."""
+"""``specmodel simulate``: replay draft-length policies over an acceptance trace."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def simulate(**options: Any) -> Viewed:
 
 
 def _check_files(options: dict[str, Any]) -> None:
-    """Refuse files that cannot be written, before anything is computed."""
+    """Refuse files that cannot be written before anything is computed."""
     from specmodel.core.base.files import check_writable
     from specmodel.show.plots.figures import check_figure
 

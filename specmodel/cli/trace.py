@@ -1,4 +1,4 @@
-"""``specmodel trace``: acceptance traces made and described; requests that ``--trace`` names."""
+"""``specmodel trace``: make and describe acceptance traces, which ``--trace`` names."""
 
 from __future__ import annotations
 
@@ -118,18 +118,18 @@ def describe(names: tuple[str, ...]) -> None:
 
 
 def _statistics_table(rows: list[tuple[str, traces.statistics.TraceStatistics]]) -> str:
-    """Return a row for each trace, and what its columns mean."""
+    """Return a table with a row for each trace, and a note on its columns."""
     from specmodel.simulate.traces.statistics import DRAFT_LENGTHS
 
     known = of_table("traces")
     lengths = [Column(f"at_{n}", "-", "", f"\n{n}", ".2f") for n in DRAFT_LENGTHS]
-    told = []
+    cells = []
     for name, found in rows:
         by_length = dict(zip(found.draft_lengths, found.tokens_per_step, strict=True))
         row = {f"at_{length}": by_length.get(length) for length in DRAFT_LENGTHS}
-        told.append({"trace": name[:18]} | row | {c.name: getattr(found, c.name) for c in known})
-    cells = text_table(told, [Column("trace", "-", ""), *lengths, *known])
-    return f"{cells}\n\n{wrap(PAGES['traces']['note'])}"
+        cells.append({"trace": name[:18]} | row | {c.name: getattr(found, c.name) for c in known})
+    table = text_table(cells, [Column("trace", "-", ""), *lengths, *known])
+    return f"{table}\n\n{wrap(PAGES['traces']['note'])}"
 
 
 def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> traces.Trace:
