@@ -20,12 +20,12 @@ _LOADED = "experts loaded over those\nof independent routing (×)"
 _PHASES = {"baseline": "0.72", "test": "0.93"}
 _MET = {"tpot_p90": "TPOT, p90 (ms)", "ttft_p90": "TTFT, p90 (ms)", "goodput": "in targets (%)"}
 _WIDE = 50.0
-"""Largest over least time from which their axis is logarithmic [-]."""
+"""Ratio of the largest time to the smallest above which the axis is logarithmic [-]."""
 _SHADE: Style = {"color": "0.9", "linewidth": 0}
 _STRIP = 1.02, 1.13
-"""Heights over that of the axes between which the rates stand that are not carried [-]."""
+"""Ends of the strip of rates that are not carried, relative to the height of the axes [-]."""
 _CARRIED = 0.8
-"""Share of a rate that is served while it comes, from which it is carried [-]."""
+"""Smallest served share of a rate at which the rate is carried [-]."""
 _LENGTHS = ("draft_length", "best_draft_length")
 _RATES = {"throughput_per_gpu": "/GPU", "throughput": " of all GPUs"}
 _LOADS = {"request_rate": "rate of requests (requests/s)", "users": "users (requests)"}
@@ -210,7 +210,7 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def load_panels(table: pd.DataFrame) -> int:
-    """Return the panels of `load`: two where there were no targets."""
+    """Return the number of panels of `load`: 3, or 2 without targets."""
     return 3 if "goodput" not in table or table["goodput"].notna().any() else 2
 
 
@@ -235,7 +235,7 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         values = rows[met][carried] if carried.any() else rows[met]
         low, high = values.min(), values.max()
         for i, ((name,), part) in enumerate(policies):
-            look = style.series(i, markersize=2 + len(policies) - i)  # smaller ones lie above
+            look = style.series(i, markersize=2 + len(policies) - i)  # smaller markers are on top
             inside = part[carried[part.index]]
             ax.plot(inside[x], inside[met], label=labels.shortened(str(name), 30), **look)
         style.counts_axis(ax, rows[x], "")
@@ -258,9 +258,9 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
 
 
 def _strip(ax: Axes, sizes: Sequence[pd.Series[float]]) -> None:
-    """Draw in a strip above the axes at which rates of each policy the queue grows.
+    """Draw the rates at which the queue grows, by policy, in a strip above the axes.
 
-    What a growing queue gives depends on how long it grew, so that it has no height.
+    Latencies of a growing queue depend on the length of the run, so that they have no height.
     """
     ax.axvspan(*ax.get_xlim(), *_STRIP, clip_on=False, **_SHADE)
     at_top = style.side_by_side(ax, ax.get_xaxis_transform(), len(sizes))
@@ -271,7 +271,7 @@ def _strip(ax: Axes, sizes: Sequence[pd.Series[float]]) -> None:
 
 
 def _carried(rows: pd.DataFrame) -> pd.Series[bool]:
-    """Return which rates a server carries, as far as the table says."""
+    """Return which rates the server carries; True where the table has no such information."""
     share = rows.get("carried_rate", np.inf) / rows.get("request_rate", 1.0)
     return frames.holds(rows, "is_steady") & np.logical_not(share < _CARRIED)
 

@@ -1,4 +1,4 @@
-"""Draw the components of passes: under the roofs of the GPU, and by seconds."""
+"""Draw the components of passes: under the roofs of the GPU, and by their times."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _PASSES = TABLES["passes"]
 _MOST_SIZES = 6
 _PALE = 0.35
 _COLOURS = (*COLOURS[:-1], "0.5")
-"""Of components under the roofs, which are black."""
+"""Colours of components; the roofs are black."""
 _SEEN = 0.02
-"""Least share of the longest pass that a component takes which is told apart [-]."""
+"""Smallest share of the longest pass at which a component has its own colour [-]."""
 _LOW = 0.1
-"""Share of the longest pass below which the time of a pass is written [-]."""
+"""Share of the longest pass below which the time of a pass is written as text [-]."""
 
 
 def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
@@ -114,7 +114,7 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def _roofs(ax: Axes, rows: pd.DataFrame, x: Any, colours: dict[str, str]) -> list[Any]:
-    """Draw the roofs of the data sheet by dtype, and dashed that of the kernels that take most."""
+    """Draw the roofs of the data sheet by dtype, and a dashed roof of the slowest kernels."""
     roofs = dict[Any, tuple[str, Style]]()
     for *roof, dtype in rows[[*_ROOFS[:2], "dtype"]].to_numpy():
         look: Style = {"color": "0.6" if roofs else "black"}
@@ -131,7 +131,7 @@ def _roofs(ax: Axes, rows: pd.DataFrame, x: Any, colours: dict[str, str]) -> lis
 
 
 def _bar_axis(ax: Axes, index: pd.MultiIndex | pd.Index, places: Any) -> None:
-    """Label the bars by the letter of their pass, and their groups by batch size below."""
+    """Label each bar with the letter of its pass, and each group of bars with its batch size."""
     sizes, passes = (index.get_level_values(level) for level in (0, 1))
     letters = [_PASSES[n][0] if n in _PASSES else labels.shortened(str(n), 3) for n in passes]
     centres = [places[sizes == size].mean() for size in sizes.unique()]

@@ -16,28 +16,28 @@ from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import COLOURS, SMALL, Axes, Style
 
 MOST_INPUTS = 10
-"""Inputs that a figure shows, the largest first [-]."""
+"""Largest number of inputs in a figure [-]."""
 
 MOST_POINTS = 4
-"""Points whose waterfalls stand side by side [-]."""
+"""Largest number of waterfalls in a figure [-]."""
 
 MOST_POLICIES = 24
-"""Policies that a figure compares [-]."""
+"""Largest number of policies in a figure [-]."""
 
 _WIDTH = 24
 _TERMS = TABLES["terms"]
-"""What a term of a waterfall is, in words that have room beside its bar."""
+"""Short names of the terms of a waterfall."""
 _VISIBLE = 0.03
-"""Least swing, or share of the variance, that is drawn, over the largest [-]."""
+"""Smallest swing, or share of the variance, that is drawn, relative to the largest [-]."""
 _HINDSIGHT = ("best-fixed", "oracle")
 _INTERVALS = {"predicted": ("errors of times", 5, 0.8), "simulated": ("noise of requests", 0, 2.2)}
 _FACTORS = ("error", "factor", "host_speed")
-"""How names of inputs end that are factors around 1."""
+"""Endings of names of inputs that are factors around 1."""
 _QUANTITIES = ("target_efficiency", "speedup")
 
 
 def num_points(table: pd.DataFrame) -> int:
-    """Return how many points a table has, one at least [-]."""
+    """Return the number of points in a table, at least 1 [-]."""
     return max(len(table.filter([*frames.POINT]).drop_duplicates()), 1)
 
 
@@ -78,7 +78,7 @@ def waterfalls(
         style.scaled(ax.xaxis, 1)
         ax.tick_params(axis="y", length=0, labelsize=SMALL)
         spec = ax.get_subplotspec()
-        # what panels have is told once, as a row's name
+        # the names of the panels' values, once
         if varying and (spec is None or spec.is_first_col()):
             of: Style = style.BESIDE | {"xycoords": "axes fraction", "ha": "right"}
             ax.annotate("\n".join(map(labels.words, varying)), (0, 1), (-3, 3), **of)
@@ -232,12 +232,12 @@ def _name_policies(ax: Axes, rows: pd.DataFrame) -> None:
 
 
 def _reach(values: pd.Series[float], low: pd.Series[float], high: pd.Series[float]) -> Any:
-    """Return how far intervals reach below and above values, 0 where there is none."""
+    """Return the lengths of intervals below and above values; 0 without an interval."""
     return np.maximum(np.nan_to_num(np.stack([values - low, high - values])), 0)
 
 
 def _waterfall(ax: Axes, values: pd.Series[float]) -> None:
-    """Draw the ends as bars from 0, and the terms as bars from where the one before ended."""
+    """Draw both ends as bars from 0; each term starts where the bar before it ends."""
     is_end = np.isin(values.index, ["ideal", "predicted"])
     inner = np.where(is_end, 0.0, values)
     start = np.where(is_end, 0.0, values.iloc[0] + np.cumsum(inner) - inner)
@@ -258,7 +258,7 @@ def _waterfall(ax: Axes, values: pd.Series[float]) -> None:
 
 
 def _inputs(table: pd.DataFrame, kind: str, numbers: Sequence[str], outcome: str) -> pd.DataFrame:
-    """Return a row for each input, with numbers of an outcome, of an analysis or a tidy table."""
+    """Return a row for each input with the numbers of an outcome, from either form of table."""
     if outcome not in _QUANTITIES:
         raise InputError("outcome", outcome, f"one of {nearest(outcome, _QUANTITIES)}")
     if "analysis" in table:
@@ -281,10 +281,10 @@ def _inputs(table: pd.DataFrame, kind: str, numbers: Sequence[str], outcome: str
 
 
 def _name_inputs(ax: Axes, rows: pd.DataFrame, sizes: pd.Series[float], label: str) -> pd.DataFrame:
-    """Return the rows with the largest sizes of effects that can be seen, at most ten.
+    """Label the rows with the largest visible effects, at most ten, and return them.
 
-    Acceptance is one of them if it can be seen. Their names, with what stands under them, are
-    beside the axes; the last says how many are not drawn, and how little they do.
+    Acceptance is one of them if its effect is visible. The last label is on the rows that are not
+    drawn.
     """
     frames.need_distinct(rows, ("input",))
     names = [labels.folded(labels.words(name), _WIDTH) for name in rows["input"]]
