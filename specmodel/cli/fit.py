@@ -17,7 +17,7 @@ from specmodel.calibrate.fit import measured
 from specmodel.cli import settings
 from specmodel.cli.helping import GroupedCommand, WholeList
 from specmodel.cli.positionals import where_options
-from specmodel.cli.settings import check_free, refuse_inputs
+from specmodel.cli.settings import check_free
 from specmodel.core import machines
 from specmodel.core.base.errors import InputError, in_one_line, refuse_given
 from specmodel.core.base.files import write_text
@@ -58,8 +58,7 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
     """
     from specmodel.core.machines.profiles import hardware_text, with_stack
 
-    refuse_inputs("output", output, measurements)
-    check_free(output, overwrite=overwrite or options["hardware"] == output)
+    check_free(output, measurements, overwrite=overwrite or options["hardware"] == output)
     table = measure.read_measurements(measurements)
     device, stack, version = (str(table[n].iloc[0]) for n in ("hardware", "stack", "version"))
     name = options["hardware"] or device
@@ -105,8 +104,7 @@ def engine(
     from specmodel.core.base.records import toml_text
 
     if output is not None:
-        refuse_inputs("output", output, *measurements)
-        check_free(output, overwrite=overwrite)
+        check_free(output, *measurements, overwrite=overwrite)
     runs, options = _read(measurements, options)
     update = _from_runs(runs, measurements, options)
     click.echo(update.view().report(verbose=options["verbose"]))

@@ -207,10 +207,11 @@ def _set_apart(names: list[str], options: dict[str, Any]) -> dict[str, Any]:
     return options | {"changes": tuple(t for t in options["changes"] if t not in own)}
 
 
-def check_free(output: str, *, overwrite: bool) -> None:
-    """Refuse a file that cannot be written, or that exists, before anything is computed."""
+def check_free(output: str, *inputs: str, overwrite: bool) -> None:
+    """Refuse a file that is an input, cannot be written, or exists, before anything is computed."""
     from specmodel.core.base.files import check_writable
 
+    refuse_inputs("output", output, *inputs)
     check_writable(output, "output")
     if os.path.isfile(output) and not overwrite:  # noqa: PTH113 - pathlib is slow to import
         raise InputError("output", output, "a new name, or --overwrite to replace this file")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from specmodel.cli.helping import WholeList
-from specmodel.cli.settings import check_free, options_of, refuse_inputs
+from specmodel.cli.settings import check_free, options_of
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.text import wrap
 from specmodel.core.prediction.table import Column
@@ -55,9 +55,8 @@ def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any)
     """
     from specmodel.simulate.traces.files import check_written
 
-    refuse_inputs("output", output, input_)
     check_written(output)
-    check_free(output, overwrite=overwrite)
+    check_free(output, input_, overwrite=overwrite)
     found = re.fullmatch(r"([1-9]\d{0,3}):([1-9]\d{0,3})", ngram)
     if found is None or int(found[1]) > int(found[2]):
         raise InputError("ngram", ngram, "two whole numbers from 1, the larger last, such as 3:5")
@@ -86,9 +85,8 @@ def sample(
     """
     from specmodel.simulate.traces.files import check_written
 
-    refuse_inputs("output", output, preset)
     check_written(output)
-    check_free(output, overwrite=overwrite)
+    check_free(output, preset, overwrite=overwrite)
     traces.write_trace(_drawn(preset, requests, output_tokens, seed), output)
     click.echo(f"{requests} requests of {output_tokens} tokens\nWritten: {output}")
 

@@ -252,10 +252,12 @@ def by_length(found: Sequence[Row], title: str, form: Form) -> str:
     return "\n\n".join(blocks)
 
 
-def ended(rows: Sequence[Row], prediction: Prediction, length: str = "draft_length") -> str:
+def ended(rows: Sequence[Row], prediction: Prediction) -> str:
     """Return a note on rows whose draft length is limited by CUDA graphs; "" without such rows."""
-    drafts = [row for row in rows if row[length] < prediction.max_draft_length]
-    sizes, lengths = (array([row[name] for row in drafts]) for name in ("batch_size", length))
+    drafts = [row for row in rows if row["draft_length"] < prediction.max_draft_length]
+    sizes, lengths = (
+        array([row[name] for row in drafts]) for name in ("batch_size", "draft_length")
+    )
     return str(prediction.deployment.graph_note(sizes, lengths + 1.0) or "")
 
 

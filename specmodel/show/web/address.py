@@ -47,10 +47,7 @@ _OF_CASE = (
     *(*_OF_SECOND, "acceptance", "acceptance_rate", "task"),
     *("draft_length", "context_length", "prompt_length", "output_length", "graph_limit"),
 )
-FIELDS = (
-    *(*_OF_CASE, *(SECOND + name for name in _OF_SECOND)),
-    *("tpot_target", "batch_size", "view"),
-)
+FIELDS = (*_OF_CASE, *(SECOND + n for n in _OF_SECOND), "tpot_target", "batch_size", "view")
 """All fields that an address may have."""
 _LONGEST = 200
 """Largest length of a field [-]."""

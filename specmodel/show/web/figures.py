@@ -1,15 +1,17 @@
 """Draw the curve of a page, and return its data."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from msgspec.structs import replace
 
 from specmodel.core.drafters.by_name import drafter_kind
@@ -20,11 +22,6 @@ from specmodel.core.prediction.predicting import predicted, with_known_intervals
 from specmodel.show import plots
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import Style
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from matplotlib.figure import Figure
 
 _LARGEST = 512
 """Largest batch size of a curve [request]."""
@@ -88,9 +85,6 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
 
     `memory` is the largest batch size that fits [request]; `dots` are measurements.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=_SIZE)
     FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
     figure.subplots_adjust(
@@ -130,8 +124,6 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
 
 def written(draw: Callable[[], Figure], kind: str) -> bytes:
     """Return the figure that `draw` makes, as SVG or PNG."""
-    from matplotlib import rc_context
-
     file = BytesIO()
     same: Any = {"svg.fonttype": "none", "svg.hashsalt": "specmodel"}  # names in SVG, each time
     with rc_context({"font.size": _FONT_SIZE, **same}):

@@ -1,10 +1,12 @@
 """Build the page from the fields of an address; templates show its answers."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, Template
+from matplotlib.figure import Figure
 
 from specmodel.core.algebra.acceptance import between_tasks
 from specmodel.core.base.errors import InputError
@@ -24,12 +26,6 @@ from specmodel.show.views import case as of_prediction, view
 from specmodel.show.web import figures
 from specmodel.show.web.address import START, Address, choices, command_of, python_of
 from specmodel.simulate.scheduled import schedule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from jinja2 import Template
-    from matplotlib.figure import Figure
 
 SCENARIOS: dict[str, str] = PAGES["scenarios"]
 """Addresses to start from."""
@@ -203,8 +199,6 @@ def _whole(address: Address, **shown: Any) -> str:
 
 @cache
 def _template(name: str) -> Template:
-    from jinja2 import Environment, PackageLoader
-
     loader = PackageLoader("specmodel.show.web", "static")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"fact": in_words, "seconds": seconds}

@@ -1,7 +1,5 @@
 """The server of the page, which answers addresses."""
 
-from __future__ import annotations
-
 import gc
 import socket
 from collections.abc import Callable, Iterable, Mapping
