@@ -143,11 +143,6 @@ def briefly(assumed: Mapping[str, Any]) -> str:
     return wrap(f"Assumed: {', '.join(texts)} (all: --verbose).") if assumed else ""
 
 
-def what_if_text(assumed: Mapping[str, Any]) -> list[str]:
-    """Return a list with a sentence on the changes of --set; [] if there are none."""
-    return [f"What if: {assumed[CHANGES]}."] if CHANGES in assumed else []
-
-
 def _values(names: Collection[str], assumed: Mapping[str, Any]) -> str:
     """Return names and values as text; a name and its value stay in one line."""
     from specmodel.core.algebra.acceptance import PLAUSIBLE_PROPOSAL_RATES

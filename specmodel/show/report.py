@@ -21,7 +21,7 @@ from specmodel.core.prediction.intervals import states_errors
 from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.predicting import with_intervals, with_known_intervals
 from specmodel.core.prediction.table import Form, Row, varies
-from specmodel.show.behind import assumed_text, behind, briefly, what_if_text
+from specmodel.show.behind import CHANGES, assumed_text, behind, briefly
 from specmodel.show.columns import units
 from specmodel.show.facts import Fact, Facts, known, lines as lines_of
 from specmodel.show.forms import Answer, by_batch_size
@@ -160,7 +160,8 @@ def laid_out(
     assumed = dict(assumptions)
     source = assumed.pop("acceptance", None)
     acceptance = [f"Acceptance: {source}."] if source else []
-    opening = [verdict, title, *what_if_text(assumed), *acceptance, *others]
+    what_if = [f"What if: {assumed[CHANGES]}."] if CHANGES in assumed else []
+    opening = [verdict, title, *what_if, *acceptance, *others]
     blocks = [
         "\n".join(map(wrap, opening)),
         *(wrap(f"Warning: {warning}.") for warning in warnings),

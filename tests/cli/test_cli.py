@@ -22,6 +22,8 @@ from specmodel.cli.settings import OPTIONS
 from specmodel.core.algebra.acceptance import FORMS
 from specmodel.core.base.naming import SETTABLE
 from specmodel.core.cost.deploying import NAMES
+from specmodel.show.glossary import WORDS, policy_words
+from specmodel.simulate.traces import list_presets
 
 PREDICT = "predict --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm"
 PREDICT += " --batch-size 1 --draft-length 3 --acceptance-rate 0.7"
@@ -120,6 +122,8 @@ def test_a_stack_of_any_name_is_shown_so_that_it_loads_again(stack, run, tmp_pat
     "kind names",
     ("hardware", specmodel.list_hardware()), ("architectures", specmodel.list_architectures()),
     ("engines", specmodel.list_engines()), ("drafters", specmodel.list_drafters()),
+    ("acceptance", specmodel.list_acceptance()), ("policies", policy_words()),
+    ("words", [*WORDS, "limited by state"]), ("presets", list_presets()),
 )  # fmt: skip
 def test_list_names_all(kind, names, run):
     out = run(f"list {kind}")
