@@ -27,12 +27,11 @@ JSON_SCHEMA_VERSION = 1
 class Answer(Printed, Struct, frozen=True, kw_only=True):
     """The answer to a question in all forms; its text is written only on demand.
 
-    `facts` are the values on the page, by name. `paste` are the start options for an engine.
-    `page` returns the text for people, `fields` are the JSON, and `rows` the CSV, with the columns
-    `header` if there are no rows. `fragment` is a configuration that an engine reads. With CSV and
-    fragment, `warnings` are printed on standard error; with the fragment, `caveats` too. `case`
-    names the deployment if all rows share it; it is the last column of the CSV. `figure` is the
-    kind of plot for the rows, if a command has several kinds.
+    `facts` are the values on the page, by name. `page` returns the text for people, `fields` are
+    the JSON, and `rows` the CSV, with the columns `header` if there are no rows. `fragment` is a
+    configuration that an engine reads. With CSV and fragment, `warnings` are printed on standard
+    error; with the fragment, `caveats` too. `case` names the deployment if all rows share it; it is
+    the last column of the CSV. `figure` is the kind of plot for the rows, if a command has several.
     """
 
     page: Callable[[], str]
@@ -45,7 +44,6 @@ class Answer(Printed, Struct, frozen=True, kw_only=True):
     case: str = ""
     figure: str = ""
     facts: Facts = field(default_factory=dict)
-    paste: str = ""
 
     def report(self, *, verbose: bool = False) -> str:
         """Return the text that the command prints, with all assumptions if `verbose`."""

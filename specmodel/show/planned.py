@@ -58,7 +58,6 @@ def schedule(plan: Plan) -> Answer:
     return Answer(
         page=lambda: report.page(plan, words, _for_engine(plan), text_table(ranges, "ranges")),
         facts=facts,
-        paste=plan.fragment,
         fields=fields,
         rows=by_context or rows,
         warnings=warnings,

@@ -72,7 +72,6 @@ def turned_answer(
     return Answer(
         page=page,
         facts=known(facts.items()),
-        paste=options,
         fields=fields,
         rows=rows,
         warnings=prediction.warnings,

@@ -103,7 +103,6 @@ def answer(
     return Answer(
         page=page,
         facts=facts,
-        paste=paste[0],
         fields=fields,
         rows=component_rows(prediction) if components else rows,
         header=() if rows else operator.chosen_rows(prediction, prediction.rows(1), columns)[0],

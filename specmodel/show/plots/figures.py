@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _METADATA = {".png": None, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 """Metadata without dates, so that the same figure gives the same file, by suffix."""
-SUFFIXES = tuple(_METADATA)
 COLUMN_WIDTH = 3.3
 """Width of a column of a paper, in inches."""
 TWO_COLUMNS = 6.8
@@ -88,7 +87,7 @@ def kind_of(name: str) -> Kind | None:
 
 def check_figure(argument: str, path: str) -> None:
     """Refuse a figure that cannot be drawn or written before anything is computed."""
-    if Path(path).suffix not in SUFFIXES:
+    if Path(path).suffix not in _METADATA:
         raise InputError(argument, path, "a .png, .pdf or .svg file")
     check_writable(path, argument)
     import_extra("matplotlib", "plots", argument)

@@ -4,7 +4,7 @@ import gc
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import uvicorn
 from anyio import Lock, to_thread
@@ -20,9 +20,6 @@ from specmodel.core.base.errors import InputError
 from specmodel.show.forms import as_csv, as_json
 from specmodel.show.web import figures, pages
 from specmodel.show.web.address import Address
-
-Make: TypeAlias = Callable[[Address], str | bytes]
-"""Makes the answer to an address."""
 
 _MOST_KEPT = 400
 """Number of cached answers, of at most 150 kB each [-]."""
@@ -43,7 +40,7 @@ def _figure(address: Address, *, kind: str) -> bytes:
     return figures.written(pages.drawing_of(pages.settings_of(address)), kind)
 
 
-_MADE: dict[str, tuple[Make, str]] = {
+_MADE: dict[str, tuple[Callable[[Address], str | bytes], str]] = {
     "": (pages.page, _HTML),
     "speedup.svg": (partial(_figure, kind="svg"), "image/svg+xml"),
     "speedup.png": (partial(_figure, kind="png"), "image/png"),
