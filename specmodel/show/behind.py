@@ -140,7 +140,8 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
 def briefly(assumed: Mapping[str, Any]) -> str:
     """Return a line with the most important assumptions; "" for none."""
     texts = [w.format(assumed[n]) for n, w in _TEXTS["mattering"].items() if n in assumed]
-    return wrap(f"Assumed: {', '.join(texts)} (all: --verbose).") if assumed else ""
+    shown = ", ".join(texts) or "minor values"
+    return wrap(f"Assumed: {shown} (all: --verbose).") if assumed else ""
 
 
 def _values(names: Collection[str], assumed: Mapping[str, Any]) -> str:

@@ -108,7 +108,8 @@ def test_long_names_are_numbered_and_explained(run):
 
 def test_what_does_not_pay_or_cannot_be_deployed_is_said(run):
     assert "Speculation does not pay" in run(MEASURED + " --step-times slow.csv")
-    assert "bounds, and cannot be deployed" in run(MEASURED + " --policy best-fixed,oracle")
+    told = run(MEASURED + " --policy best-fixed,oracle", one_line=True)
+    assert "bounds, and cannot be deployed" in told
 
 
 @one_case(
