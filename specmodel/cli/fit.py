@@ -288,10 +288,10 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
     if options["serving"] is not None:
         refuse_given(asked, ["profile", "stack"], "none with --serving")
         drawn, answer, error = _judge_engines(options)
+    elif profile is None or measurements is None:
+        missing = "PROFILE" if profile is None else "MEASUREMENTS"
+        raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")
     else:
-        if profile is None or measurements is None:
-            missing = "PROFILE" if profile is None else "MEASUREMENTS"
-            raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")
         drawn, answer, error = _judge_kernels(profile, measurements, options)
     if options["figure"] is not None:
         save_figure("predicted_against_measured", drawn, options["figure"])

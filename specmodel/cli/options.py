@@ -71,10 +71,8 @@ def manner_from(options: dict[str, Any], *, is_drafting: bool = True) -> Manner:
 
 def axes_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the axes of a sweep by parameter, with dotted names for fields of records."""
-    axes: dict[str, Any] = {}
-    for name, text in options.items():
-        if name != "changes":
-            axes[name] = None if text is None else parsed(name, text)
+    typed = {name: text for name, text in options.items() if name != "changes"}
+    axes = {name: None if text is None else parsed(name, text) for name, text in typed.items()}
     for key, value in what_ifs(options["changes"]).items():
         if key == "lookup_time":
             axes[key] = _times(key, str(value))

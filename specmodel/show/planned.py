@@ -109,13 +109,13 @@ def comparison(found: Alternatives) -> Answer:
     def page() -> str:
         parts = [text_table(carried, "carried")] if carried else []
         is_best = any(case.draft_length is None for case in found.cases.values())
-        parts += [ranked(ranking, found.rooms, " with 1 drafted" * is_best)]
+        parts += [side_by_side(ranking, found.rooms, " with 1 drafted" * is_best)]
         return _page(found, words, parts, [_COMPARED["layouts"]] * (len(layouts) > 1))
 
     return report.comparison(predictions, ranking.best, page, facts)
 
 
-def ranked(ranking: Ranking, rooms: Mapping[str, int], drafted: str = "") -> str:
+def side_by_side(ranking: Ranking, rooms: Mapping[str, int], drafted: str = "") -> str:
     """Return the legend, the fastest at each batch size, and a table of all alternatives.
 
     `rooms` are the requests that fit in memory with each alternative [request]. The legend states
