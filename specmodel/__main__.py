@@ -1,4 +1,4 @@
-"""The program as ``python -m specmodel``."""
+"""Run the program as ``python -m specmodel``."""
 
 import sys
 
@@ -6,5 +6,5 @@ from specmodel.cli import run
 
 if __name__ == "__main__":
     if not sys.flags.safe_path:
-        del sys.path[0]  # the current folder: what lies there is not to be imported
+        del sys.path[0]  # the current folder, whose modules must not be imported
     raise SystemExit(run())

@@ -61,7 +61,7 @@ def names_of(module):
     try:
         return vars(importlib.import_module(module))
     except ModuleNotFoundError as error:
-        if error.name not in ("torch", "uvicorn", "markupsafe"):
+        if error.name not in ("torch", "uvicorn", "markupsafe", "matplotlib", "jinja2"):
             raise
         return {}
 

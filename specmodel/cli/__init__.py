@@ -1,6 +1,6 @@
 """The command line as a program: streams, signals and exit status.
 
-Imports nothing until it runs, so that Ctrl-C never meets an import outside of `main`.
+This module imports nothing heavy before `main` runs, which handles Ctrl-C during imports.
 """
 
 import os
@@ -30,7 +30,7 @@ def run() -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, by default with the words that the process was started with.
+    """Run the command line, by default with the arguments of the process.
 
     The exit status is 0, 2 for input that cannot be used, 130 for Ctrl-C, 1 for a closed pipe.
     """
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_closed_streams() -> None:
-    """Open the standard streams that the shell closed, so that no other file gets their number."""
+    """Open standard streams that the shell closed, so that no other file gets their numbers."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             os.open(os.devnull, os.O_RDONLY if number < 2 else os.O_WRONLY)  # as the least number

@@ -1,6 +1,4 @@
-"""``specmodel acceptance``: acceptance read off a running engine, or its benchmarks."""
-
-from __future__ import annotations
+"""``specmodel acceptance``: read acceptance from a running engine, or from its benchmarks."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,7 +13,7 @@ from specmodel.cli.output import answering
 from specmodel.cli.settings import command, own
 from specmodel.core.base.errors import InputError, refuse_given
 from specmodel.core.base.files import check_readable, refusing
-from specmodel.show import accepted
+from specmodel.show import calibrated
 from specmodel.show.forms import Answer
 
 _KNOWN = (
@@ -25,7 +23,7 @@ _KNOWN = (
 )
 
 _MOST, _BLOCK = 210_000_000, 4_000_000
-"""Longest log that is read, and its longest line or longest scrape [B]."""
+"""Largest size of a log, and of a line or a scrape [B]."""
 
 
 @command()
@@ -76,7 +74,7 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
         except InputError:  # an answer of a server, unless it is none either
             if later or not (found := measure.logged_acceptance(_blocks(file), file)):
                 raise
-            return accepted.of_counts(found)
+            return calibrated.of_counts(found)
     return _of_text(file, later, model)
 
 
@@ -88,19 +86,19 @@ def _of_text(file: str, later: str | None, model: str | None) -> Answer:
     found = measure.logged_acceptance(chain([text, more], blocks), where) if is_log else None
     if found is not None:
         refuse_given({"model": model}, ["model"], "none, as this is no scrape of vLLM")
-        return accepted.of_counts(found)
+        return calibrated.of_counts(found)
     if later == "-":
         raise InputError("later", later, "the path of a second scrape, not -")
     if later is None and "\nvllm:" not in f"\n{text}":
         if tables := measure.lengths_by_table(text, where):
             refuse_given({"model": model}, ["model"], "none, as all tables are shown")
-            return accepted.of_lengths(tables)
+            return calibrated.of_lengths(tables)
         if file != "-" and _has_times(file):
             return _of_benchmarks([file])
         raise InputError("file", file, _KNOWN)
     if more:
         raise InputError("file", file, "a scrape of at most 4 MB")
-    return accepted.of_counts(measure.scraped_acceptance(file, later, model, text=text))
+    return calibrated.of_counts(measure.scraped_acceptance(file, later, model, text=text))
 
 
 def _blocks(path: str) -> Iterator[str]:
@@ -120,7 +118,7 @@ def _blocks(path: str) -> Iterator[str]:
 
 
 def _is_result(path: str) -> bool:
-    """Return whether a file is a benchmark's result: JSON, or a table by its name."""
+    """Return whether a file is the result of a benchmark: JSON, or a table by its suffix."""
     check_readable(Path(path), "file", "text")
     with refusing(path, "file", "a readable text file"), Path(path).open("rb") as file:
         start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -150,4 +148,4 @@ def _of_benchmarks(paths: Sequence[str]) -> Answer:
         expected = "a run with counts of drafts: vLLM 0.14 or newer, SGLang, trtllm-bench, or"
         expected += " GuideLLM or AIPerf with vLLM's --per-request-spec-decode-metrics"
         raise InputError("file", ", ".join(paths), "; ".join([expected, *untold[:1]]))
-    return accepted.of_benchmarks(drafted)
+    return calibrated.of_benchmarks(drafted)

@@ -1,6 +1,4 @@
-"""``specmodel break-even``: the acceptance from which speculation pays."""
-
-from __future__ import annotations
+"""``specmodel break-even``: the acceptance above which speculation pays."""
 
 from typing import Any
 
@@ -10,7 +8,7 @@ from specmodel.cli.positionals import where_options
 from specmodel.show import forms
 
 _LONGEST = 8
-"""Longest draft of the table where none is typed [token]."""
+"""Longest draft of the table if no draft length is given [token]."""
 
 
 @settings.command()
@@ -36,7 +34,7 @@ def break_even(**options: Any) -> forms.Answer:
     from specmodel.core.prediction.predicting import at_given_lengths
     from specmodel.show.views import view
 
-    # the rate that is needed does not depend on the one predicted with: any will do
+    # the break-even rate does not depend on the acceptance, so that any value will do
     if options["acceptance_by_context"] is None:
         options["acceptance_rate"] = 0.0
     typed = options["draft_length"]
@@ -44,5 +42,5 @@ def break_even(**options: Any) -> forms.Answer:
     block = case.deployment.drafter.block_size
     if typed is None and block is not None and block < _LONGEST:
         case = case_from(options | {"draft_length": f"1:{block}"}).drafting()
-    # the best draft length is not printed, so that no longer drafts need be evaluated
+    # the best draft length is not printed, so that longer drafts need no evaluation
     return view(at_given_lengths(case, max_draft_length=1), "break-even")

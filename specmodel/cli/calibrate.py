@@ -1,4 +1,4 @@
-"""``specmodel calibrate``: time the kernels of this machine and fit a profile to them."""
+"""``specmodel calibrate``: time kernels of this machine and fit a profile to the times."""
 
 from __future__ import annotations
 
@@ -11,22 +11,9 @@ import click
 from msgspec.structs import replace
 
 from specmodel import __version__
-from specmodel.calibrate.measure.kernels.operators import (
-    NO_MORE,
-    STACKS,
-    TORCH,
-    Timed,
-    find_stack,
-    timed_on,
-)
-from specmodel.calibrate.measure.kernels.suite import (
-    COMPONENTS,
-    DTYPES,
-    Device,
-    Length,
-    about_seconds,
-    shapes_of,
-)
+from specmodel.calibrate.measure.kernels import operators, suite
+from specmodel.calibrate.measure.kernels.operators import Timed, timed_on
+from specmodel.calibrate.measure.kernels.suite import Device, Length, shapes_of
 from specmodel.cli.output import told_progress
 from specmodel.cli.settings import command, options_of, own
 from specmodel.core import machines
@@ -46,11 +33,13 @@ if TYPE_CHECKING:
 @command()
 @click.argument("target", required=False, metavar="[MODEL]")
 @options_of("calibrate")
-@own("dtype", list(DTYPES), "Dtype of activations; fp32 for a CPU without bf16.", default="bf16")
+@own("dtype", [*suite.DTYPES], "Dtype of activations; fp32 for a CPU without bf16.", default="bf16")
 @own("weight_dtype", "NAME", "Weights to time; may be repeated.  [default: all]",
      multiple=True)  # fmt: skip
-@own("stack", [TORCH, *STACKS], "Kernel library to time; torch where it has none.", default=TORCH)
-@own("again", list(COMPONENTS), "Time this again; may be repeated.", multiple=True, metavar="KIND")
+@own("stack", ["torch", *operators.STACKS], "Kernels to time; torch's where it has none.",
+     default="torch")  # fmt: skip
+@own("again", [*suite.COMPONENTS], "Kind to time again; may be repeated.", multiple=True,
+     metavar="KIND")  # fmt: skip
 @click.option("--quick", "length", flag_value="quick", default="quick", help="Minutes (default).")
 @click.option("--full", "length", flag_value="full", help="Time more points, with more repeats.")
 @click.option("--tiny", "length", flag_value="tiny", hidden=True)
@@ -77,7 +66,7 @@ def calibrate(device: Device | None, output: str | None, **options: Any) -> None
     from specmodel.calibrate.measure.kernels.rows import RowFile
     from specmodel.calibrate.measure.kernels.session import run_suite
     from specmodel.core.base.files import write_text
-    from specmodel.show.fitted import kernels
+    from specmodel.show.calibrated import kernels
 
     hardware, again, is_dry = options["hardware"], options["again"], options["dry_run"]
     device = device or found_kind()
@@ -125,15 +114,15 @@ def calibrate(device: Device | None, output: str | None, **options: Any) -> None
 
 
 def _timed(device: Device, info: DeviceInfo | None, options: dict[str, Any]) -> Timed:
-    """Return whose kernels are timed, in which dtypes, and the shapes of a model."""
+    """Return the kernels to time: their stack and dtypes, and the shapes of a model."""
     from specmodel.core.cost.where import looked_up
     from specmodel.core.models.architecture import load_architecture
 
     wanted = options["weight_dtype"]
     capability = info.compute_capability if info else None
-    stack = find_stack(options["stack"], imports=not options["dry_run"])
+    stack = operators.find_stack(options["stack"], imports=not options["dry_run"])
     is_all = bool(wanted) or options["length"] != "tiny" or bool(stack.version)
-    timed = timed_on(device, capability, wanted, stack) if is_all else NO_MORE
+    timed = timed_on(device, capability, wanted, stack) if is_all else operators.NO_MORE
     if (target := options["target"]) is None:
         return timed
     return replace(timed, shapes=shapes_of(load_architecture(looked_up("target", target, []))))
@@ -145,7 +134,7 @@ def _small(of: Counter[str]) -> str:
 
 
 def _untimed(timed: Timed) -> str:
-    """Return what an engine's own kernels are timed of, and what is not timed, and why."""
+    """Return the kernels of an engine that are timed, and what is not timed with the reason."""
     alike = dict[str, list[str]]()
     for what, reason in timed.reasons.items():
         alike.setdefault(reason, []).append(what)
@@ -154,18 +143,18 @@ def _untimed(timed: Timed) -> str:
     if engine := timed.stack.version and timed.stack.name:
         own = sorted(place for place, row in timed.rows.items() if row.get("stack") == engine)
         kinds = ", ".join(f"{kind} in {dtype or 'bf16'}" for kind, dtype in own) or "nothing here"
-        called = f"{timed.stack.version}, called as {STACKS[engine]['read']}"
+        called = f"{timed.stack.version}, called as {operators.STACKS[engine]['read']}"
         head = [f"Kernels of {engine} {called}: {kinds}; others of torch."]
     head += [f"Not timed: {'; '.join(told)}."] if told else []
     return "\n".join(map(wrap, head))
 
 
 def _left_text(kept: RowFile | None, device: Device, length: Length, timed: Timed) -> str:
-    """Return how many timings are left of each kind, by dtype of weights, and for how long."""
+    """Return the number of timings left by kind and dtype of weights, and the time they need."""
     from specmodel.calibrate.measure.kernels.session import left_to_time
 
     left, total = left_to_time(device, length, kept, timed)
-    seconds = sum(about_seconds(device, point) for point, _ in left)
+    seconds = sum(suite.about_seconds(device, point) for point, _ in left)
     head = f"{len(left):,} of {total:,} timings left, of {len({p.name for p, _ in left})} points, "
     counts = dict[str, Counter[str]]()
     for point, _ in left:
@@ -176,7 +165,7 @@ def _left_text(kept: RowFile | None, device: Device, length: Length, timed: Time
 
 
 def calibration_text(made: Calibration, timed: int, total: int) -> str:
-    """Return how many timings a calibration has, how noisy they are, and its warnings."""
+    """Return the number of timings of a calibration, their noise, and its warnings."""
     facts = {"timings": Fact(total), "now": Fact(timed)}
     if made.noise["split_half"] == made.noise["split_half"]:  # repeats were timed: not NaN
         facts |= {name: Fact(value) for name, value in made.noise.items()}

@@ -1,4 +1,4 @@
-"""``specmodel list``: what ships with the package, as tables, and each record as TOML."""
+"""``specmodel list``: tables of what the package contains, and each record as TOML."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +48,7 @@ def list_command(name: str | None, *, template: bool) -> None:
 
 
 def _read(path: str) -> Any:
-    """Return the record in a file; its kind follows from a key that only this kind has."""
+    """Return the record in a file; a key that only one kind has decides its kind."""
     from specmodel.core.base.records import read_mapping
 
     keys: Any = read_mapping(Path(path), "name") if path.endswith(".toml") else ["hidden_size"]
@@ -62,7 +62,7 @@ def _read(path: str) -> Any:
 
 
 def _find(name: str) -> Any:
-    """Return the record that ships under a name, whichever kind it is."""
+    """Return the shipped record of a name, of any kind."""
     from specmodel.core.base.naming import known_name, spellings
     from specmodel.core.drafters.measured_heads import acceptance_by_name
     from specmodel.core.machines.hardware import full_name, known_hardware

@@ -1,4 +1,4 @@
-"""The commands by name, imported when they are typed, and how their errors are printed."""
+"""The commands by name, imported on use, and the text of their errors."""
 
 import errno
 import os
@@ -16,48 +16,39 @@ import click
 from specmodel import __version__
 from specmodel.cli.helping import NAMES, WholeList
 from specmodel.cli.settings import COMPARED, SETTABLE_OF, SETTINGS, flag
-from specmodel.core.base.errors import InputError, cut, in_one_line, nearest
+from specmodel.core.base.errors import InputError, cut, in_one_line
 from specmodel.core.base.naming import SETTABLE
 
-_COMMANDS = (
-    "acceptance calibrate compare explore fit load plot predict schedule sensitivity"
-    " simulate sweep trace"
-)
-"""Commands that have a module of their own name."""
-_HOME = {name: name for name in _COMMANDS.split()}
-_HOME |= {"list": "catalog", "break-even": "break_even"}
+_COMMANDS = [
+    *("acceptance", "break-even", "calibrate", "compare", "explore", "fit", "list", "load"),
+    *("plot", "predict", "schedule", "sensitivity", "simulate", "sweep", "trace"),
+]
+_HOMES = {"list": "catalog", "break-even": "break_even"}
+"""Modules of commands; other modules have the name of their command."""
 
 _OTHER_OPTIONS = {
     **{name: ours for ours, names in NAMES["options"].items() for name in names.split()},
     **{flag(name): f"--set {name}=" for name in (*SETTABLE, *chain(*SETTABLE_OF.values()))},
 }
-"""Our options by what engines and other tools call them."""
+"""Our options by their names in engines and other tools."""
 
 _MARKED = re.compile(r"`([\w()]+)=?([^`]*)`")
-"""An argument as errors name it for Python, with its value or without: ``acceptance='typical'``."""
+"""An argument as errors name it in Python, with or without a value: ``acceptance='typical'``."""
 
 
 class _Commands(WholeList):
-    """A group of commands, each imported when it is typed."""
+    """A group of commands, each imported on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_HOME)
+        return _COMMANDS
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name in _HOME and name not in self.commands:
-            module = import_module(f"specmodel.cli.{_HOME[name]}")
+        if name in _COMMANDS and name not in self.commands:
+            module = import_module(f"specmodel.cli.{_HOMES.get(name, name)}")
             for command in vars(module).values():
                 if isinstance(command, click.Command) and command.name == name:
                     self.add_command(command)
         return super().get_command(ctx, name)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in _HOME and not args[0].startswith("-"):
-            expected = NAMES["commands"].get(args[0]) or nearest(args[0], _HOME)
-            raise InputError("command", args[0], expected)
-        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=_Commands, context_settings=SETTINGS, invoke_without_command=True)
@@ -117,13 +108,13 @@ def _versions() -> str:
 
 
 def _as_option(marked: re.Match[str]) -> str:
-    """Return an argument that an error names, with its value or without, as it is typed."""
+    """Return an argument that an error names as an option, with or without its value."""
     name, value = marked.groups()
     return " ".join([NAMES["here"].get(name) or flag(name), value.strip("[]'")]).rstrip()
 
 
 def _error_line(error: InputError, words: Sequence[str]) -> str:
-    """Return the text of an error with options as typed; "none given" where no value was."""
+    """Return the text of an error with options as the user typed them."""
     from specmodel.core.cost.launch_lines import flags_for
 
     name, rest = re.split(r"[. ]|$", error.argument, maxsplit=1)
@@ -149,15 +140,12 @@ def _error_line(error: InputError, words: Sequence[str]) -> str:
     return str(InputError(argument, value, expected))
 
 
-def _usage(error: click.ClickException, words: Sequence[str]) -> str:
-    """Return click's message on a command line, with the help command if a parameter is missing."""
-    told = error.format_message()
-    group = _command(words)
-    if told.startswith("No such command") and isinstance(group, click.Group):
-        return f"{told} Commands: {', '.join(group.list_commands(click.Context(group)))}"
+def _usage(error: click.ClickException) -> str:
+    """Return click's message, with the help command if a parameter is missing."""
+    text = error.format_message()
     if not (isinstance(error, click.MissingParameter) and error.ctx):
-        return told
-    return f"{told.removesuffix('.')} ({error.ctx.command_path} --help)"
+        return text
+    return f"{text.removesuffix('.')} ({error.ctx.command_path} --help)"
 
 
 def _with_remedy(message: str, words: Sequence[str]) -> str:
@@ -170,7 +158,7 @@ def _with_remedy(message: str, words: Sequence[str]) -> str:
 
 
 def _no_option(error: click.NoSuchOption, words: Sequence[str]) -> str:
-    """Return the error about an unknown option, with this program's name for it and for others."""
+    """Return the error about an unknown option, with our names for it and for other options."""
     known = [word for option in _command(words).params for word in option.opts]
     names = (word.partition("=")[0].replace("_", "-") for word in words if word.startswith("-"))
     typed = [name for name in names if name not in known]
@@ -186,7 +174,7 @@ def _no_option(error: click.NoSuchOption, words: Sequence[str]) -> str:
 
 
 def _command(words: Sequence[str]) -> click.Command:
-    """Return the command or subcommand that was typed."""
+    """Return the command or subcommand that the user typed."""
     command: click.Command = main_group
     context = click.Context(main_group)
     for word in words:
@@ -208,7 +196,7 @@ def carry_out(words: Sequence[str]) -> int:
     except click.NoSuchOption as error:
         message = _no_option(error, words)
     except click.ClickException as error:
-        message = _with_remedy(_usage(error, words), words)
+        message = _with_remedy(_usage(error), words)
     except MemoryError:
         message = "memory: too little for this; expected fewer points or requests, or more memory"
     except click.Abort:
@@ -216,7 +204,7 @@ def carry_out(words: Sequence[str]) -> int:
     except OSError as error:
         try:
             sys.stdout.flush()
-        except OSError:  # drop what it cannot take; Python would try to write it again at exit
+        except OSError:  # drop the output, which Python would try to write again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.EPIPE:
             return 1

@@ -1,6 +1,4 @@
-"""``specmodel compare``: whatever may be a list side by side, each at its best draft length."""
-
-from __future__ import annotations
+"""``specmodel compare``: alternatives side by side, each at its best draft length."""
 
 from functools import partial
 from typing import Any
@@ -10,20 +8,20 @@ from specmodel.cli.load import FOR_LOAD, arguments_of_load, refuse_without_load,
 from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
 from specmodel.core.base.errors import given
-from specmodel.show import compared, forms
+from specmodel.core.base.text import Viewed
 
 _LISTS = (
     *("target", "drafter", "hardware", "engine", "draft_length", "acceptance_rate", "prefill"),
     *("gpu_hour_price", *settings.COMPARED),
 )
-"""What may be a list."""
+"""Options that may be a list."""
 
 
 @settings.command()
 @where_options(has_start=True)
 @settings.options_of("compare", *FOR_LOAD)
 @answering()
-def compare(**options: Any) -> forms.Answer:
+def compare(**options: Any) -> Viewed:
     """Compare models, GPUs, layouts, dtypes, engines, drafters or draft lengths.
 
     Each option may be a list; every combination is an alternative, with its best draft length
@@ -39,11 +37,10 @@ def compare(**options: Any) -> forms.Answer:
           --tpot-target 10ms
     """
     from specmodel.cli.options import manner_from, parsed
-    from specmodel.simulate.compared import compared as compared_by
+    from specmodel.simulate.compared import compared
 
     refuse_without_load(options, "tpot_target")
     lists = given(options, _LISTS)
     arguments = arguments_of_load(options | dict.fromkeys(lists))
     arguments |= {name: parsed(name, text) for name, text in lists.items()}
-    manner = manner_from(options)
-    return compared.answer(compared_by(arguments, partial(searching, options), manner))
+    return compared(arguments, partial(searching, options), manner_from(options))

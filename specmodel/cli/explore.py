@@ -1,7 +1,8 @@
-"""``specmodel explore``: a page in a browser on which to look at all of this."""
+"""``specmodel explore``: a page in a browser that shows answers of other commands."""
 
-from __future__ import annotations
-
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -12,22 +13,14 @@ from specmodel.cli.settings import check_free, command, options, options_of
 from specmodel.core.base.errors import InputError, given, import_extra
 
 _OWN = ("127.0.0.1", "localhost")
-"""Names by which a machine calls itself."""
+"""Names of this machine for itself."""
 _NEEDED = ("starlette", "uvicorn", "jinja2", "matplotlib")
 
 
 @command()
 @options(two_words(required=False), "target", "hardware")
 @options_of("explore")
-def explore(
-    host: str | None,
-    port: int | None,
-    public: bool,
-    browser: bool,
-    output: str,
-    overwrite: bool,
-    **where: Any,
-) -> None:
+def explore(host: str | None, port: int | None, public: bool, output: str, **options: Any) -> None:
     """Open a page in a browser: choose a model, a GPU and an acceptance, and see whether it pays.
 
     You can name a model and a GPU to start with, also as your own files: a config.json, or a GPU as
@@ -48,9 +41,9 @@ def explore(
         raise InputError("host", host, "127.0.0.1, or --public too, as others can reach it")
     for name in _NEEDED:
         import_extra(name, "web", "explore")
-    start = _start(**where)
+    start = _start(options)
     if output:
-        _write(output, start, overwrite=overwrite)
+        _write(output, start, overwrite=options["overwrite"])
         return
     import webbrowser
     from threading import Thread
@@ -60,35 +53,29 @@ def explore(
     def opened(address: str) -> None:
         address += f"?{urlencode(start)}" if start else ""
         click.echo(f"Look at {address} (Ctrl-C ends it).")
-        if browser:  # which may take its time
+        if options["browser"]:  # in a thread, as a browser may start slowly
             Thread(target=webbrowser.open, args=[address], daemon=True).start()
 
     serve(app(["*"] if public else _OWN, start.values()), host, port or 0, opened)
 
 
-def _start(
-    *, target: str | None, hardware: str | None, num_gpus: int | None, **_: object
-) -> dict[str, str]:
-    """Return the fields of the page that were named; an InputError where a record has a fault."""
+def _start(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of the page that the user named; an InputError for an invalid record."""
     from specmodel.core.machines.hardware import load_hardware
     from specmodel.core.models.architecture import load_architecture
 
-    if target:
-        load_architecture(target)
-    if hardware:
-        load_hardware(hardware)
-    fields = {"target": target, "hardware": hardware, "num_gpus": num_gpus}
-    return {name: str(value) for name, value in given(fields, fields).items()}
+    named = given(options, ("target", "hardware", "num_gpus"))
+    for name, load in (("target", load_architecture), ("hardware", load_hardware)):
+        if name in named:
+            load(named[name])
+    return {name: str(value) for name, value in named.items()}
 
 
 def _write(folder: str, start: dict[str, str], *, overwrite: bool) -> None:
-    """Write a page of each scenario, or of what was named, into a folder.
+    """Write a page for each scenario, or for the named model and GPU, into a folder.
 
-    No page is replaced unless told to.
+    Existing pages are replaced only with `overwrite`.
     """
-    import re
-    from pathlib import Path
-
     from specmodel.core.base.files import write_text
     from specmodel.show.web.address import Address
     from specmodel.show.web.pages import SCENARIOS, static_page

@@ -1,4 +1,4 @@
-"""``specmodel fit``: kernels or an engine fitted to measurements, and what was fitted checked."""
+"""``specmodel fit``: fit kernels or an engine to measurements, and check a fit."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from specmodel.calibrate.fit import measured
 from specmodel.cli import settings
 from specmodel.cli.helping import GroupedCommand, WholeList
 from specmodel.cli.positionals import where_options
-from specmodel.cli.settings import check_free, refuse_inputs
+from specmodel.cli.settings import check_free
 from specmodel.core import machines
 from specmodel.core.base.errors import InputError, in_one_line, refuse_given
 from specmodel.core.base.files import write_text
 from specmodel.core.base.naming import spellings
 from specmodel.core.base.text import command_lines
-from specmodel.show import fitted, forms
-from specmodel.show.accepted import as_options
+from specmodel.show import calibrated, forms
+from specmodel.show.calibrated import as_options
 
 _UNTOLD = "a name or path, as the files do not contain it"
 _NOT_TYPED_ON = (
     *("measurements", "output", "overwrite", "name", "target", "hardware", "engine", "stack"),
     *("draft_length", "tree_width", "verify_tokens", "source", "version", "force", "verbose"),
 )
-"""What the next command does not take from the one typed, or takes in another form."""
+"""Options that the next command does not repeat, or repeats in another form."""
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
 
 
@@ -58,8 +58,7 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
     """
     from specmodel.core.machines.profiles import hardware_text, with_stack
 
-    refuse_inputs("output", output, measurements)
-    check_free(output, overwrite=overwrite or options["hardware"] == output)
+    check_free(output, measurements, overwrite=overwrite or options["hardware"] == output)
     table = measure.read_measurements(measurements)
     device, stack, version = (str(table[n].iloc[0]) for n in ("hardware", "stack", "version"))
     name = options["hardware"] or device
@@ -71,7 +70,7 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
     source = options["source"] or f"{_named(measurements)}, measured on {device}"
     record = fit.fitted_stack(fits, version=version, source=source, date=date.today().isoformat())
     write_text(output, with_stack(text, stack, record))
-    click.echo(f"{fitted.kernels(fits)}\n\nWritten: {output}, [fitted.{stack}]")
+    click.echo(f"{calibrated.kernels(fits)}\n\nWritten: {output}, [fitted.{stack}]")
 
 
 @fit_group.command(cls=GroupedCommand)
@@ -105,11 +104,10 @@ def engine(
     from specmodel.core.base.records import toml_text
 
     if output is not None:
-        refuse_inputs("output", output, *measurements)
-        check_free(output, overwrite=overwrite)
+        check_free(output, *measurements, overwrite=overwrite)
     runs, options = _read(measurements, options)
     update = _from_runs(runs, measurements, options)
-    click.echo(fitted.answer(update).report(verbose=options["verbose"]))
+    click.echo(update.view().report(verbose=options["verbose"]))
     refused = next((told for told in update.fit_warnings if told.is_refused), None)
     if output is None:
         click.echo("\nNot written: --output ./mine.toml writes the engine.")
@@ -125,17 +123,16 @@ def engine(
 def _read(
     paths: Sequence[str], options: dict[str, Any]
 ) -> tuple[Sequence[measured.Run], dict[str, Any]]:
-    """Return the runs of files, and options with the target that they name."""
+    """Return the runs of files, and options with the target and place that the files name."""
     from specmodel.calibrate.fit.measured.runs import shipped_name
     from specmodel.core.cost.where import NO_DRAFTER
 
     refuse_given(options, ["host_speed"], "none: it is fitted to the runs")
-    runs, told, out = measured.placed(measured.read_benchmarks(paths), options)
+    runs, told, note = measured.placed(measured.read_benchmarks(paths), options)
     named = measured.named_model(runs)
     target = named if options["target"] in (None, shipped_name(named)) else options["target"]
-    options = (
-        options | told | {"told": told, "taken": tuple(filter(None, [*options["taken"], out]))}
-    )
+    taken = tuple(filter(None, [*options["taken"], note]))
+    options = options | told | {"told": told, "taken": taken}
     for name, value in (("target", target), ("hardware", options["hardware"])):
         if not value:
             said = f"; their model {runs[0].model} does not ship" if runs[0].model else ""
@@ -164,8 +161,7 @@ def _read(
 def _from_runs(
     runs: Sequence[measured.Run], paths: Sequence[str], options: dict[str, Any]
 ) -> fit.EngineUpdate:
-    """Return a shipped profile updated by a user's runs."""
-    from specmodel.calibrate.fit.measured.runs import named_checkpoint
+    """Return a shipped profile, updated by the runs."""
     from specmodel.cli.options import manner_from, where_from
     from specmodel.core.cost.deploying import DEGREES
     from specmodel.core.cost.usual import deployed
@@ -190,7 +186,7 @@ def _from_runs(
     }
     profile = update.profile.with_changes("engine", told)
     assumed = {n: v for n, v in assumed.items() if n not in ("engine", "host_speed")}
-    dtype = None if options["weight_dtype"] else named_checkpoint(options["target"])[1]
+    dtype = None if options["weight_dtype"] else measured.named_checkpoint(options["target"])[1]
     if dtype:
         by_name = f"weights in {dtype}, as the name {options['target']} tells"
         assumed["names"] = "; ".join(filter(None, [assumed.get("names"), by_name]))
@@ -198,7 +194,7 @@ def _from_runs(
 
 
 def _profile_of(runs: Sequence[measured.Run], options: dict[str, Any]) -> str:
-    """Return the profile to start from, by the engine that the files name."""
+    """Return the profile to start from: that of the engine in the files."""
     from specmodel.calibrate.fit.measured.aliases import profile_of
     from specmodel.core.cost.deploying import DEFAULT_ENGINE
 
@@ -214,12 +210,12 @@ def _profile_of(runs: Sequence[measured.Run], options: dict[str, Any]) -> str:
 
 
 def _named(path: str) -> str:
-    """Return the name of a file, which need not be UTF-8, as a record keeps it."""
+    """Return the name of a file for a record; bytes that are not UTF-8 are escaped."""
     return in_one_line(Path(path).name)
 
 
 def _next_command(runs: Sequence[measured.Run], output: str, options: dict[str, Any]) -> str:
-    """Return the command that predicts with an engine, for the place and acceptance of the runs."""
+    """Return the command that predicts with the engine, for the GPUs and acceptance of the runs."""
     from specmodel.core.cost.deploying import DEGREES
     from specmodel.core.cost.where import NO_DRAFTER
 
@@ -251,7 +247,7 @@ def _acceptance(runs: Sequence[measured.Run]) -> list[str]:
 
 
 def _lengths(runs: Sequence[measured.Run]) -> list[str]:
-    """Return ``predict`` options for the lengths of the runs; [] if lengths differ."""
+    """Return ``predict`` options for the lengths of the runs; [] if the lengths differ."""
     from specmodel.calibrate.fit.measured.runs import SAME_LOAD
 
     names = ("prompt_length", "output_length")
@@ -292,10 +288,10 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
     if options["serving"] is not None:
         refuse_given(asked, ["profile", "stack"], "none with --serving")
         drawn, answer, error = _judge_engines(options)
+    elif profile is None or measurements is None:
+        missing = "PROFILE" if profile is None else "MEASUREMENTS"
+        raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")
     else:
-        if profile is None or measurements is None:
-            missing = "PROFILE" if profile is None else "MEASUREMENTS"
-            raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")
         drawn, answer, error = _judge_kernels(profile, measurements, options)
     if options["figure"] is not None:
         save_figure("predicted_against_measured", drawn, options["figure"])
@@ -308,19 +304,19 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
 def _judge_kernels(
     profile: str, measurements: str, options: dict[str, Any]
 ) -> tuple[forms.DataFrame, forms.Answer, float]:
-    """Return rows to draw, how wrong a profile is on timings, and the most of a component [-]."""
+    """Return rows to draw, the errors of a profile on timings, and the largest mean error [-]."""
     from specmodel.calibrate.fit.timed_work import ALL_ROWS, error_table, predict_measured
 
     hardware = machines.load_hardware(profile, "profile")
     rows = predict_measured(measure.read_measurements(measurements), hardware, options["stack"])
     errors = error_table(rows)
     most = float(errors[errors["rows"] == ALL_ROWS]["mean_error"].max())
-    return rows, fitted.judged_kernels(errors, hardware.name), most
+    return rows, calibrated.judged_kernels(errors, hardware.name), most
 
 
 def _judge_engines(options: dict[str, Any]) -> tuple[forms.DataFrame, forms.Answer, float]:
-    """Return rows to draw, how wrong predictions are on a table of engines, and on average [-]."""
+    """Return rows to draw, the errors on a table of measured engines, and the mean error [-]."""
     found = measured.judged_engines(options["serving"])
     drawn = found.rows[found.rows["quantity"] != "speedup"]
     drawn = drawn.rename(columns={"measured": "latency", "model": "component"})
-    return drawn, fitted.judged(found), float(found.rows["error"].abs().mean())
+    return drawn, found.view(), float(found.rows["error"].abs().mean())

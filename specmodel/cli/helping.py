@@ -1,6 +1,4 @@
-"""How help reads: options in groups, and lists of commands with nothing cut off."""
-
-from __future__ import annotations
+"""Print help: options in groups, and lists of commands with their whole first paragraph."""
 
 import re
 from collections import deque
@@ -8,25 +6,26 @@ from pathlib import Path
 
 import click
 
+from specmodel.core.base.errors import InputError, nearest
 from specmodel.core.base.files import toml_tables
 from specmodel.core.base.naming import SETTABLE, SWITCHES
 
 NAMES: dict[str, dict[str, str]] = toml_tables(Path(__file__).with_name("names.toml"))
-"""Groups of options, and what people type for options and commands of ours."""
+"""Groups of options, and other names of our options and commands that people type."""
 GROUPS: dict[str, list[str]] = {group: names.split() for group, names in NAMES["groups"].items()}
-"""Parameters by the group that help shows them in; others stand under the command's own name."""
+"""Parameters by their group in help; other parameters are in a group of the command."""
 _LAST = "Output"
 _WHOLE = "\N{NON-BREAKING HYPHEN}"
-"""In place of hyphens while lines are broken, so that options stay whole."""
+"""Replaces hyphens while lines are wrapped, so that options stay whole."""
 
 
 class GroupedCommand(click.Command):
     """A command whose help shows its options in groups."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read what --set takes as options too: --temperature 0.7, --enforce-eager, ...-size 2.
+        """Accept names of --set as options too, such as --temperature 0.7 or --enforce-eager.
 
-        Launch flags of engines are kept apart, where the command takes some.
+        If the command accepts launch flags of engines, they are collected in ``ctx.obj``.
         """
         options = {word for parameter in self.get_params(ctx) for word in parameter.opts}
         found, words, ctx.obj = list[str](), deque(args), {}
@@ -74,16 +73,25 @@ class GroupedCommand(click.Command):
 
 
 class WholeList(click.Group):
-    """A group whose help shows the first sentence of each command, in as many lines as it takes."""
+    """A group whose help shows the whole first paragraph of each command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the user typed; an InputError names others if it is unknown."""
+        name, known = args[0], self.list_commands(ctx)
+        if name not in known and not name.startswith("-"):
+            expected = NAMES["commands"].get(name) or nearest(name, known)
+            raise InputError("command", name, expected)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands and what each does."""
-        # of each the first paragraph, in one line
-        first = {name: told.strip().partition("\n\n")[0] for name, told in self.helps(ctx).items()}
+        """Write the commands with their descriptions."""
+        first = {name: text.strip().partition("\n\n")[0] for name, text in self.helps(ctx).items()}
         with formatter.section("Commands"):
-            formatter.write_dl([(name, " ".join(told.split())) for name, told in first.items()])
+            formatter.write_dl([(name, " ".join(text.split())) for name, text in first.items()])
 
     def helps(self, ctx: click.Context) -> dict[str, str]:
-        """Return the help of each command, for which all of them are imported."""
+        """Return the help of each command; this imports all of them."""
         found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         return {name: str(command.help) for name, command in found.items() if command}

@@ -1,6 +1,4 @@
-"""``specmodel load``: a server under load, what rates do and the largest within targets."""
-
-from __future__ import annotations
+"""``specmodel load``: simulate a server under load, or find the largest rate within targets."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,21 +9,20 @@ from specmodel.cli import settings
 from specmodel.cli.output import answering, echo_warnings, told_progress
 from specmodel.cli.positionals import where_options
 from specmodel.core.base.errors import given, install, refuse_given
-from specmodel.show import loads
-from specmodel.show.forms import Answer
+from specmodel.core.base.text import Viewed
 
 FOR_LOAD = ("traffic", "search")
-"""Tables of options of a load that other commands take with --for-load."""
+"""Tables of options of a load that other commands accept with --for-load."""
 _WITH_LOAD = (
     "--for-load too, which simulates requests that arrive and wait. For a steady batch, use"
     " --tpot-target in predict or compare"
 )
 _RATES_TRIED = 11
-"""Rates that are tried for a policy, about [-]."""
+"""Number of rates that are tried for a policy, roughly [-]."""
 
 
 def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
-    """Refuse the options of `FOR_LOAD` where no load is simulated, but for those spared."""
+    """Refuse the options of `FOR_LOAD`, except `spared` ones, if no load is simulated."""
     if not options["for_load"]:
         names = chain(*(settings.TABLES[table] for table in FOR_LOAD))
         refuse_given(options, [name for name in names if name not in spared], _WITH_LOAD)
@@ -35,7 +32,7 @@ def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
 @where_options()
 @settings.options_of("load", "traffic", "largest", "search", "server")
 @answering(rows=", with a row for each rate that was simulated", figure="load, capacity or drain")
-def load(**options: Any) -> Answer:
+def load(**options: Any) -> Viewed:
     """Simulate a server under load, or find the highest rate within latency targets.
 
     With --request-rate or --users, the table shows running batch, TPOT and TTFT by policy. With a
@@ -70,11 +67,10 @@ def load(**options: Any) -> Answer:
     question = load_question(arguments_of_load(options), manner_from(options))
     if question.trial is not None:
         with searching(options, len(question.policies)) as how:
-            return loads.answer(question.answered(**how))
+            return question.answered(**how)
     refuse_given(options, ("workers", "scheduler"), FOR_LARGEST)
     with told_progress(max(len(question.loads), 1) * len(question.policies), "runs") as tell:
-        found: Answer = question.answered(progress=tell).view()
-        return found
+        return question.answered(progress=tell)
 
 
 @contextmanager

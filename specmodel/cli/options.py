@@ -1,7 +1,7 @@
-"""Typed options turned into cases, deployments, predictions and axes of a sweep.
+"""Turn options that a user typed into cases, deployments, predictions and axes of a sweep.
 
-`options` are always the values of the shared options by name, None for those not typed. An option
-that cannot be used raises an `InputError` with its name.
+In this module, `options` are the values of shared options by name, None if not typed. An invalid
+option raises an `InputError` with its name.
 """
 
 import re
@@ -30,7 +30,7 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "RATES": lambda _argument, text: typed_rates(text),
     "PAIRS": lambda _argument, text: typed_contexts(text),
 }
-"""How a list of values is read, by the kind of its option; others as words."""
+"""Readers of a list of values, by the kind of the option; other kinds are lists of words."""
 
 
 def case_from(options: dict[str, Any], *, is_drafting: bool = True) -> Case:
@@ -63,7 +63,7 @@ def where_from(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def manner_from(options: dict[str, Any], *, is_drafting: bool = True) -> Manner:
-    """Return how a question is asked by options, beside its arguments."""
+    """Return settings of a question that are not arguments of it."""
     words = {"head": options.get("draft_model"), "lacking": options.get("unnamed")}
     said: dict[str, Any] = {name: word for name, word in words.items() if word}
     return Manner(is_drafting=is_drafting, names=tuple(options.get("taken") or ()), **said)
@@ -71,10 +71,8 @@ def manner_from(options: dict[str, Any], *, is_drafting: bool = True) -> Manner:
 
 def axes_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the axes of a sweep by parameter, with dotted names for fields of records."""
-    axes: dict[str, Any] = {}
-    for name, text in options.items():
-        if name != "changes":
-            axes[name] = None if text is None else parsed(name, text)
+    typed = {name: text for name, text in options.items() if name != "changes"}
+    axes = {name: None if text is None else parsed(name, text) for name, text in typed.items()}
     for key, value in what_ifs(options["changes"]).items():
         if key == "lookup_time":
             axes[key] = _times(key, str(value))
@@ -84,13 +82,13 @@ def axes_from(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def parsed(name: str, text: str) -> Any:
-    """Return the values of a list that is typed for an option, read by its kind."""
+    """Return the values of a list that a user typed for an option."""
     kind, *_ = SHARED.get(name, ["words"])
     return _PARSERS.get(kind, words)(name, text)
 
 
 def _times(argument: str, text: str) -> list[float]:
-    """Return the times of a list or range, with units or without [s]."""
+    """Return the times in a list or range, whose values may have units [s]."""
     one = r"[\d.]+(?:e[-+]?\d+)? *[um]?s\b"
     bare = re.sub(one, lambda found: f"{parse_seconds(argument, found[0])}", text)
     return parse_numbers(argument, bare)

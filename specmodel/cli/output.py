@@ -1,4 +1,4 @@
-"""The decorator of commands that answer: --json, --csv, and printing the form asked for."""
+"""The decorator of commands that answer: it adds --json and --csv, and prints the answer."""
 
 import sys
 import time
@@ -11,23 +11,23 @@ import click
 
 from specmodel.cli import settings
 from specmodel.core.base.errors import InputError
-from specmodel.core.base.text import SCREEN, TABLE, wrap
+from specmodel.core.base.text import SCREEN, TABLE, Viewed, wrap
 from specmodel.show.forms import Answer, as_csv, as_json
 
 _FIGURE = "Also draw the figure that plot {} draws: PNG, PDF or SVG."
 _LINES = 10.0
-"""Time to the first line about what is done; the gaps then grow to six times as much [s]."""
+"""Time to the first line of progress; later gaps grow to six times as much [s]."""
 _FORMS = ("as_csv", "fragment_only", "as_json")
 
 
 def answering(
     rows: str | None = "", fragment: str = "", figure: str = ""
-) -> Callable[[Callable[..., Answer]], Callable[..., None]]:
-    """Add --json and --csv to a function, and print its answer in the form asked for.
+) -> Callable[[Callable[..., Answer | Viewed]], Callable[..., None]]:
+    """Add --json and --csv to a function, and print its answer in the chosen form.
 
-    `rows` is added to the help of --csv; None leaves --csv out. `fragment` is the help of
-    --fragment-only, which is left out without, and `figure` the kind that --figure draws, unless
-    the answer names one.
+    `rows` is added to the help of --csv; with None there is no --csv. `fragment` is the help of
+    --fragment-only; without it there is no such option. `figure` is the kind that --figure draws,
+    unless the answer names one.
     """
     flags = [
         *([settings.own("fragment_only", "flag", fragment)] if fragment else []),
@@ -36,7 +36,7 @@ def answering(
         *([settings.own("figure", "FILE", _FIGURE.format(figure))] if figure else []),
     ]
 
-    def decorate(function: Callable[..., Answer]) -> Callable[..., None]:
+    def decorate(function: Callable[..., Answer | Viewed]) -> Callable[..., None]:
         @settings.options(*flags)
         @wraps(function)
         def run(**options: Any) -> None:
@@ -49,7 +49,8 @@ def answering(
                 from specmodel.show.plots.figures import check_figure, save_figure
 
                 check_figure("figure", path)
-            answer = function(**options)
+            found = function(**options)
+            answer: Answer = found.view() if isinstance(found, Viewed) else found
             if path is not None:
                 import pandas as pd
 
@@ -72,7 +73,7 @@ def answering(
 
 
 def _page(answer: Answer, *, verbose: bool) -> str:
-    """Return the page of an answer, in lines of a terminal that has fewer than 80 columns."""
+    """Return the page of an answer, in lines of at most 80 characters that fit the terminal."""
     token, wide = SCREEN.set(min(80, screen_width())), TABLE.set(screen_width())
     try:
         return answer.report(verbose=verbose)
@@ -82,18 +83,18 @@ def _page(answer: Answer, *, verbose: bool) -> str:
 
 
 def echo_warnings(warnings: Iterable[object], kind: str = "warning") -> None:
-    """Print warnings on standard error: a line each, wrapped where a person watches."""
+    """Print warnings on standard error, in a line each; wrap them on a terminal."""
     is_watched = sys.stderr.isatty()
     for warning in warnings:
-        told = f"specmodel: {kind}: {warning}"
-        click.echo(wrap(told, indent="  ") if is_watched else told, err=True)
+        line = f"specmodel: {kind}: {warning}"
+        click.echo(wrap(line, indent="  ") if is_watched else line, err=True)
 
 
 @contextmanager
 def told_progress(
     length: int, of: str, label: str = "Serving", done: int = 0
 ) -> Iterator[Callable[[int], None]]:
-    """Show how much is done: as a bar, or where nobody watches in lines, at last one a minute."""
+    """Show progress as a bar on a terminal, else in lines, at last one per minute."""
     began, is_watched = time.monotonic(), sys.stderr.isatty()
     due = began + _LINES
 
@@ -102,8 +103,8 @@ def told_progress(
         bar.update(more)
         done, now = done + more, time.monotonic()
         if now >= due and not is_watched:
-            told = f"{label}: {done} of about {max(length, done)} {of}, {now - began:.0f} s"
-            click.echo(told, err=True)
+            line = f"{label}: {done} of about {max(length, done)} {of}, {now - began:.0f} s"
+            click.echo(line, err=True)
             due = now + min(now - began, 6 * _LINES)
 
     shown: dict[str, Any] = {"file": sys.stderr, "hidden": not is_watched}
@@ -113,7 +114,7 @@ def told_progress(
 
 
 def screen_width() -> int:
-    """Return the columns of the terminal, 80 where there is none [-]."""
+    """Return the columns of the terminal; 80 without a terminal [-]."""
     if not sys.stdout.isatty():
         return 80
     from shutil import get_terminal_size  # brings compression along

@@ -1,6 +1,7 @@
-"""``specmodel plot``: a table of another command as a figure."""
+"""``specmodel plot``: draw a table of another command as a figure."""
 
 import sys
+from contextlib import suppress
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LEAST_WIDTH, MOST_WIDTH = 3.0, 20.0
-"""Widths between which a figure can be read, in inches."""
+"""Range of widths at which a figure is readable, in inches."""
 
 
 @command()
@@ -65,7 +66,7 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
     refuse_given(options, choices.keys() - taken.keys(), f"none with {kind}")
     if "outcome" in choices:
         choices["outcome"] = choices["outcome"].replace("-", "_")
-    inches = _width(options["width"])
+    inches = _width(options["width"] or "column")
     if "measured" in choices:
         choices["measured"] = read_table(choices["measured"], TEXT, "measured")
     check_figure("output", output)
@@ -75,27 +76,22 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
     click.echo(f"Wrote {output}.")
 
 
-def _width(told: str | None) -> float:
-    """Return the width of a figure: that of one column of a paper, of both, or so many inches."""
+def _width(text: str) -> float:
+    """Return the width of a figure in inches: of a column or a page of a paper, or as typed."""
     from specmodel.show.plots.figures import WIDTHS
 
-    if told is None or told in WIDTHS:
-        return WIDTHS[told or "column"]
+    with suppress(ValueError):
+        inches = WIDTHS.get(text) or float(text)
+        if LEAST_WIDTH <= inches <= MOST_WIDTH:
+            return inches
     expected = f"column, page, or inches from {LEAST_WIDTH:g} to {MOST_WIDTH:g}"
-    try:
-        inches = float(told)
-    except ValueError:
-        raise InputError("width", told, expected) from None
-    if not LEAST_WIDTH <= inches <= MOST_WIDTH:
-        raise InputError("width", told, expected)
-    return inches
+    raise InputError("width", text, expected)
 
 
 def _table(kind: str, path: str | None) -> "pd.DataFrame":
     """Return the table of a file or pipe, or the measured unions that ship."""
     from specmodel.core.base.tables import parse_csv, read_table
-    from specmodel.show.plots.frames import TEXT
-    from specmodel.show.tables import ARGUMENT
+    from specmodel.show.plots.frames import ARGUMENT, TEXT
 
     if path is None:
         if kind != "active_experts":

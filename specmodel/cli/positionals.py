@@ -1,9 +1,7 @@
-"""What runs where: its options, the words that stand for two, and what people type for names.
+"""Options on what runs where, and the words TARGET and GPU that replace two of them.
 
-Names themselves are looked up by `cost.where`; here are ``-`` for standard input, and ``8xh200``.
+This module reads ``-`` as standard input and ``8xh200`` as eight GPUs; `cost.where` looks names up.
 """
-
-from __future__ import annotations
 
 import atexit
 import sys
@@ -26,30 +24,27 @@ def where_options(
 ) -> Add:
     """Add the options that name target, drafter, hardware, engine and kernels.
 
-    `engine` is what the help calls the default engine. Target and hardware are needed if
-    `required`, as words or as options; the drafter is then the target's usual one by default. Flags
-    of an engine's start command are taken if `has_start`; words are another's if not `has_words`.
+    `engine` is the default engine in the help. If `required`, the user must give target and
+    hardware, as words or as options; the default drafter is then the target's usual one. With
+    `has_start`, flags of an engine's start command are accepted. Without `has_words`, positional
+    words have another meaning.
     """
     drafter = option("drafter", "  [default: the model's usual one]" if required else "")
     words = two_words(required=required) if has_words else changed(named)
     ignore = ignore_option("target", "drafter")
-    more = (option("engine", f"  [default: {engine}]"), "host_speed", "stack", "link")
+    more = (option("engine", f"  [default: {engine}]"), "host_speed", "stack", "link", ignore)
     start = [start_flags()] if has_start else []
-    where = options(words, "target", drafter, "hardware", *more, ignore)
-    return options(*start, where, option("force"))
+    return options(*start, words, "target", drafter, "hardware", *more, "force")
 
 
 def two_words(*, required: bool = True) -> Add:
-    """Let target and GPU stand without their options; either way is refused where both are given.
-
-    Names are looked up as by `named`.
-    """
+    """Accept target and GPU as words without options, but not in both ways; look names up."""
     words = click.argument("words", nargs=-1, metavar="[TARGET] [GPU]")
     return options(words, changed(partial(_with_words, required=required)), changed(named))
 
 
 def _with_words(options: dict[str, Any], *, required: bool) -> dict[str, Any]:
-    """Return options with the words in their places."""
+    """Return options in which the words are target and hardware."""
     words = options.pop("words")
     if len(words) > 2:
         raise InputError("words", " ".join(words), "at most two words: a model and a GPU")
@@ -71,45 +66,44 @@ def _with_words(options: dict[str, Any], *, required: bool) -> dict[str, Any]:
 
 
 def _is_gpu(word: str) -> bool:
+    """Return whether a word is a name of a GPU, or the beginning of several names."""
     from specmodel.core.machines.hardware import full_name, known_hardware
 
     gpus = known_hardware()
     try:
         known = known_name(full_name(counted(word)[1], gpus), gpus, "hardware")
-    except InputError:  # the beginning of several
+    except InputError:
         return True
     return known is not None
 
 
 def named(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with the shipped names of the models and GPUs that were typed.
+    """Return options in which names of models and GPUs are the shipped names.
 
-    Also with `num_gpus`, the count of ``8xh200`` or None, and `taken`, notes on the names.
+    The options also get `num_gpus`, the count in ``8xh200`` or None, and `taken`, notes on names.
     """
     hardware, gpus = options["hardware"], None
     if hardware and "," not in hardware:
         gpus, hardware = counted(hardware)
-    typed = {**options, "hardware": hardware}
-    taken: list[str] = []
-    names = {
-        name: ",".join(_named(name, word.strip(), taken) for word in typed[name].split(","))
-        for name in ("target", "drafter", "hardware")
-        if typed.get(name)
-    }
-    return {**typed, **names, "num_gpus": gpus, "taken": (*options.get("taken", ()), *taken)}
+    typed = {**options, "hardware": hardware, "num_gpus": gpus}
+    notes = [*options.get("taken", ())]
+    for name in ("target", "drafter", "hardware"):
+        if words := typed.get(name):
+            typed[name] = ",".join(_named(name, word.strip(), notes) for word in words.split(","))
+    return typed | {"taken": (*notes,)}
 
 
-def _named(argument: str, word: str, taken: list[str]) -> str:
+def _named(argument: str, word: str, notes: list[str]) -> str:
     from specmodel.core.cost.where import looked_up
 
-    return _standard_input(argument) if word == "-" else looked_up(argument, word, taken)
+    return _standard_input(argument) if word == "-" else looked_up(argument, word, notes)
 
 
 _MOST_BYTES = 4_000_000
 
 
 def _standard_input(argument: str) -> str:
-    """Return the path of a file with the text of standard input, kept until the program ends."""
+    """Write standard input to a file and return its path; the file is removed at the end."""
     from shutil import rmtree
     from tempfile import mkdtemp
 

@@ -1,6 +1,4 @@
-"""``specmodel predict``: whether speculation pays, and views of that answer."""
-
-from __future__ import annotations
+"""``specmodel predict``: whether speculation pays, and other views of that answer."""
 
 from typing import Any
 
@@ -14,9 +12,9 @@ from specmodel.show import forms
 from specmodel.show.views import VIEWS, view as view_of
 
 BATCH_SIZES = "1:256:x2"
-"""Batch sizes that are predicted where none are typed."""
+"""Default batch sizes."""
 _SIZES = {"lengths": "1:512:x2", "peak": "1:512", "terms": "1,16,128", "tasks": "1,8,32"}
-"""The same of views that have others."""
+"""Default batch sizes of views that have other ones."""
 _HOW = {
     "verdict": ("tpot_target", "columns", "interval", "components", "gpu_hour_price"),
     "lengths": ("interval",),
@@ -24,15 +22,15 @@ _HOW = {
     "tasks": ("interval",),
     "plain": ("interval", "components", "gpu_hour_price"),
 }
-"""Options that say how each view is told."""
-_TOLD = [name for name in VIEWS if name != "break-even"]  # which has a command of its own
-_VIEW = f"{'; '.join(f'{name}: {VIEWS[name][1]}' for name in _TOLD)}."
+"""Display options of each view."""
+_SHOWN = [name for name in VIEWS if name != "break-even"]  # which is a command
+_VIEW = f"{'; '.join(f'{name}: {VIEWS[name][1]}' for name in _SHOWN)}."
 
 
 @settings.command()
 @where_options(has_start=True)
 @settings.options_of("predict")
-@settings.own("view", _TOLD, _VIEW, default="verdict")
+@settings.own("view", _SHOWN, _VIEW, default="verdict")
 @settings.options_of("views")
 @answering()
 def predict(*, view: str, **options: Any) -> forms.Answer:
@@ -75,7 +73,7 @@ def predict(*, view: str, **options: Any) -> forms.Answer:
 
 
 def _how(view: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Move a view's display options out of `options`; refuse those that only other views take."""
+    """Move a view's display options out of `options`; refuse those that only other views accept."""
     known = _HOW.get(view, ())
     others = [name for name in _HOW["verdict"] if name not in known]
     typed = {name: options.pop(name) for name in _HOW["verdict"]}
@@ -84,7 +82,7 @@ def _how(view: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
-    """Return plain decoding, of a case that does not draft."""
+    """Return plain decoding, which drafts nothing."""
     from specmodel.cli.options import case_from
     from specmodel.core.prediction.accepted import ACCEPTANCE
     from specmodel.core.prediction.decoding import decoded

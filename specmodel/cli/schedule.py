@@ -1,7 +1,5 @@
 """``specmodel schedule``: draft lengths by batch size, as engines read them."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -14,8 +12,7 @@ from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
 from specmodel.core.base.errors import given, refuse_given
 from specmodel.core.base.naming import is_id
-from specmodel.show import schedules
-from specmodel.show.forms import Answer
+from specmodel.core.base.text import Viewed
 
 
 @settings.command()
@@ -23,7 +20,7 @@ from specmodel.show.forms import Answer
 @where_options(engine="that of --for, or vllm", has_start=True)
 @settings.options_of("sizes", *FOR_LOAD, "details")
 @answering(rows=", with a row for each batch size", fragment="Print only the configuration.")
-def schedule(**options: Any) -> Answer:
+def schedule(**options: Any) -> Viewed:
     """Schedule draft lengths by batch size for an engine.
 
     At each batch size, the speedup of the draft length is within the tolerance of the best one; it
@@ -50,4 +47,4 @@ def schedule(**options: Any) -> Answer:
     arguments = arguments_of_load(options) | given(options, ("max_batch_size", "tolerance"))
     plan = scheduled(config, arguments, partial(searching, options), manner_from(options))
     served = next(filter(is_id, (typed["target"] or "", *typed["words"])), "MODEL")
-    return schedules.answer(replace(plan, path=options.get("draft_model", ""), served=served))
+    return replace(plan, path=options.get("draft_model", ""), served=served)

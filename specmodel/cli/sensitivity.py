@@ -1,6 +1,4 @@
-"""``specmodel sensitivity``: what speedup and target efficiency at one point depend on."""
-
-from __future__ import annotations
+"""``specmodel sensitivity``: the inputs that speedup and target efficiency depend on."""
 
 from typing import Any
 
@@ -9,15 +7,14 @@ from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.ranges import parse_named_range
-from specmodel.show import sensitivities
-from specmodel.show.forms import Answer
+from specmodel.core.base.text import Viewed
 
 
 @settings.command()
 @where_options(has_start=True)
 @settings.options_of("sensitivity")
 @answering(figure="tornado")
-def sensitivity(**options: Any) -> Answer:
+def sensitivity(**options: Any) -> Viewed:
     """Show which inputs the speedup depends on most.
 
     Elasticities: change of the outcome in per cent for 1 % of an input. One at a time: the outcome
@@ -42,7 +39,7 @@ def sensitivity(**options: Any) -> Answer:
 
     drawn = {name: options[name] for name in ("samples", "seed")}
     ranges = _given_ranges(options["ranges"])
-    return sensitivities.answer(analyse_case(case_from(options), ranges, **drawn))
+    return analyse_case(case_from(options), ranges, **drawn)
 
 
 def _given_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:

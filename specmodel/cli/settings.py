@@ -1,4 +1,4 @@
-"""Options: those that several commands share, and how a command declares its own."""
+"""Options that several commands share, and functions with which a command declares its own."""
 
 import json
 import os
@@ -28,7 +28,7 @@ class _Share(click.types.FloatParamType):
     """A share of 1, which may be typed in per cent [-]."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the share of what was typed."""
+        """Return the typed text as a share."""
         if str(value).endswith("%"):
             with suppress(ValueError):
                 return float(str(value)[:-1]) / 100
@@ -36,17 +36,17 @@ class _Share(click.types.FloatParamType):
 
 
 class _Sizes(click.types.StringParamType):
-    """Sizes of CUDA graphs: a number, a list, or vLLM's configuration that has one."""
+    """Sizes of CUDA graphs: a number, a list, or a configuration of vLLM with a list."""
 
     name = "sizes"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number or the list of what was typed."""
+        """Return the typed text as a number or a list."""
         keys, typed = ("cudagraph_capture_sizes", "max_cudagraph_capture_size"), value
         try:
             if str(value).strip().startswith("{"):
-                told = json.loads(value)
-                typed = next(told.pop(key) for key in keys if key in told)
+                config = json.loads(value)
+                typed = next(config.pop(key) for key in keys if key in config)
             whole = [int(size) for size in str(typed).strip(" []()").replace(",", " ").split()]
         except (ValueError, StopIteration):
             expected = f"sizes such as 512 or 1,2,4,8, or JSON with {' or '.join(keys)}"
@@ -55,15 +55,15 @@ class _Sizes(click.types.StringParamType):
 
 
 TABLES: dict[str, dict[str, Any]] = toml_tables(Path(__file__).with_name("options.toml"))
-"""By table of ``options.toml``: of each option the kind of value, the help, other settings."""
+"""Tables of ``options.toml``: the kind of value, the help and other settings of each option."""
 OPTIONS = TABLES["case"] | TABLES["acceptance"] | TABLES["detail"]
-"""Those that say what runs where, and how drafts fare."""
+"""Options on what runs where, and on acceptance."""
 SHARED = OPTIONS | TABLES["shared"]
 """Options of several commands."""
 _TYPES = {"int": int, "float": float, "text": str, "share": _Share(), "sizes": _Sizes()}
 
 COMPARED: tuple[str, ...] = (*TABLES["compare"]["[detail]"]["lists"],)
-"""Options of detail that may be lists where alternatives are compared."""
+"""Options of detail that accept a list where alternatives are compared."""
 Add = Callable[[Any], Any]
 """A decorator that adds options to a command."""
 
@@ -71,19 +71,19 @@ command = partial(click.command, context_settings=SETTINGS, cls=GroupedCommand)
 
 
 SETTABLE_OF = {command: names.split() for command, names in NAMES["settable"].items()}
-"""What commands take by ``--set`` besides `SETTABLE`."""
+"""Names that a command accepts in ``--set``, in addition to `SETTABLE`."""
 
 
 def flag(name: str) -> str:
-    """Return an option as it is typed: ``--batch-size`` of batch_size."""
+    """Return an option as users type it: ``--batch-size`` for batch_size."""
     return "--" + name.replace("_", "-")
 
 
 def own(name: str, kind: str | list[str], words: str, *, to: str = "", **changes: Any) -> Add:
-    """Add an option of one command.
+    """Add an option.
 
     `kind` is a type, a list of choices, or a metavar for text, as in ``options.toml``; `words` are
-    the help; `to` is the name of the argument, if another, or other flags for it. Other settings
+    the help. `to` is the name of the argument if it differs, or other flags for it. Other settings
     are those of `click.option`.
     """
     settings: dict[str, Any] = {"help": words, "show_default": changes.get("default") is not None}
@@ -99,26 +99,27 @@ def own(name: str, kind: str | list[str], words: str, *, to: str = "", **changes
         settings["type"] = _TYPES[kind]
     else:
         settings["metavar"] = kind
+    if name in NAMES["completed"]:
+        settings["shell_complete"] = _complete
     return click.option(typed, *to.split(), **settings | changes)
+
+
+def _complete(_context: click.Context, parameter: click.Parameter, start: str) -> list[str]:
+    """Return the shipped names that start like this."""
+    lists = NAMES["completed"][str(parameter.name)].split()
+    names = (each for listed in lists for each in getattr(specmodel, listed)())
+    return sorted(each for each in names if each.startswith(start))
 
 
 def option(name: str, more: str = "", **changes: Any) -> Add:
     """Add a shared option; `more` is added to its help."""
     kind, words, *settings = SHARED[name]
-    lists = NAMES["completed"].get(name, "").split()
-
-    def complete(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-        names = (each for listed in lists for each in getattr(specmodel, listed)())
-        return sorted(each for each in names if each.startswith(start))
-
-    if lists:
-        changes["shell_complete"] = complete
     return own(name, kind, words + more, **dict(*settings) | changes)
 
 
-def options(*names: str | Add, **changes: Any) -> Add:
-    """Add options in this order; those given by name are shared, with changes as in `own`."""
-    adding = [option(name, **changes) if isinstance(name, str) else name for name in names]
+def options(*names: str | Add) -> Add:
+    """Add options in this order: shared ones by name, others as decorators."""
+    adding = [option(name) if isinstance(name, str) else name for name in names]
 
     def add(command: Any) -> Any:
         """Add all of them to a command."""
@@ -132,8 +133,7 @@ def options(*names: str | Add, **changes: Any) -> Add:
 def options_of(*tables: str, **more: str) -> Add:
     """Add all options of tables, with `more` help by name.
 
-    A text in place of an option is a shared one, to whose help it is added; in brackets stands
-    another table.
+    A text in place of an option adds to the help of a shared one. A name in brackets is a table.
     """
     declared = (entry for table in tables for entry in TABLES[table].items())
     return options(*(_declared(name, how, more.get(name, "")) for name, how in declared))
@@ -151,7 +151,7 @@ def _declared(name: str, how: Any, more: str) -> Add:
 
 
 def changed(change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> Add:
-    """Return a decorator that passes a command's options through `change` first."""
+    """Return a decorator that passes the options of a command through `change` first."""
 
     def add(command: Any) -> Any:
         @wraps(command)
@@ -164,45 +164,41 @@ def changed(change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> Add:
 
 
 def ignore_option(*names: str) -> Add:
-    """Add the option that leaves keys out of the ``config.json`` files that some options name."""
+    """Add the option that ignores keys of the ``config.json`` files that options `names` name."""
 
-    def add(command: Any) -> Any:
-        @wraps(command)
-        def run(*, ignore_config_key: tuple[str, ...], **options: Any) -> Any:
-            if not ignore_config_key:
-                return command(**options)
+    def ignored(options: dict[str, Any]) -> dict[str, Any]:
+        """Return the other options; the keys are ignored until the command ends."""
+        if keys := options.pop("ignore_config_key"):
             from specmodel.core.models.hf.files import check_ignored, ignoring
 
             models = [(n, path) for n in names for path in (options.get(n) or "").split(",")]
-            check_ignored("ignore_config_key", ignore_config_key, models)
-            with ignoring(ignore_config_key):
-                return command(**options)
+            check_ignored("ignore_config_key", keys, models)
+            click.get_current_context().with_resource(ignoring(keys))
+        return options
 
-        return option("ignore_config_key")(run)
-
-    return add
+    return options("ignore_config_key", changed(ignored))
 
 
 def detail_options(*, lists: Iterable[str] = (), of: str = "") -> Add:
-    """Add what says how the target runs: parallelism, dtypes, routing, --set.
+    """Add options on how the target runs: parallelism, dtypes, routing, --set.
 
-    `lists` names those that take a list, as text; `of` is a command that --set has settings of.
+    `lists` names options that accept a list, as text. `of` is a command with names of its own for
+    --set.
     """
-    listed: dict[str, Any] = {name: {"type": str, "metavar": "LIST"} for name in lists}
     words = (
         "Change a field of hardware, engine, target or drafter (specmodel list NAME shows them),"
         " such as hardware.memory.peak_bytes_per_s=6e12 or target.experts_per_token=4"
-        + (",8, each an alternative" if listed else "")
+        + (",8, each an alternative" if lists else "")
         + f". Also {', '.join([*SETTABLE, *SETTABLE_OF.get(of, ())])}."
     )
+    as_list: dict[str, Any] = {"type": str, "metavar": "LIST"}
+    detail = [option(name, **as_list if name in lists else {}) for name in TABLES["detail"]]
     changes = own("set", "KEY=VALUE", words, to="changes", multiple=True)
-    detail = [option(name, **listed.get(name, {})) for name in TABLES["detail"]]
-    apart = [changed(partial(_set_apart, SETTABLE_OF[of]))] if of else []
-    return options(*detail, changes, *apart)
+    return options(*detail, changes, changed(partial(_set_apart, SETTABLE_OF.get(of, []))))
 
 
 def _set_apart(names: list[str], options: dict[str, Any]) -> dict[str, Any]:
-    """Return options with what --set says of these settings as options by name."""
+    """Return options in which the settings `names` of --set are options of that name."""
     from specmodel.core.cost.where import literal
 
     pairs = {text: text.partition("=") for text in options["changes"]}
@@ -211,17 +207,18 @@ def _set_apart(names: list[str], options: dict[str, Any]) -> dict[str, Any]:
     return options | {"changes": tuple(t for t in options["changes"] if t not in own)}
 
 
-def check_free(output: str, *, overwrite: bool) -> None:
-    """Refuse, before anything is computed, a file that cannot be written, or that is there."""
+def check_free(output: str, *inputs: str, overwrite: bool) -> None:
+    """Refuse a file that is an input, cannot be written, or exists, before anything is computed."""
     from specmodel.core.base.files import check_writable
 
+    refuse_inputs("output", output, *inputs)
     check_writable(output, "output")
     if os.path.isfile(output) and not overwrite:  # noqa: PTH113 - pathlib is slow to import
         raise InputError("output", output, "a new name, or --overwrite to replace this file")
 
 
 def refuse_inputs(argument: str, output: str, *typed: str | None) -> None:
-    """Refuse to write a file that is read, under another name or by a link too.
+    """Refuse to write a file that is also an input, under any name or link.
 
     `typed` are paths, or words that end in one, such as table:FILE and KEY=FILE.
     """
@@ -231,6 +228,6 @@ def refuse_inputs(argument: str, output: str, *typed: str | None) -> None:
 
 
 def _is_same(one: str, other: str) -> bool:
-    with suppress(OSError, ValueError):  # one is not there yet, a link to itself, or no name
+    with suppress(OSError, ValueError):  # a file does not exist, or its name is not valid
         return os.path.samefile(one, other)  # noqa: PTH121 - pathlib is slow to import
     return os.path.abspath(one) == os.path.abspath(other)  # noqa: PTH100 - likewise

@@ -1,4 +1,4 @@
-"""``specmodel simulate``: its options, and the replay of policies that they ask for."""
+"""``specmodel simulate``: replay draft-length policies over an acceptance trace."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from specmodel.cli.output import answering, told_progress
 from specmodel.cli.positionals import where_options
 from specmodel.cli.settings import refuse_inputs
 from specmodel.core.base.errors import InputError, given, refuse_given
-from specmodel.show import replayed
-from specmodel.show.forms import Answer
+from specmodel.core.base.text import Viewed
 
 if TYPE_CHECKING:
-    from specmodel.show import report
+    import pandas as pd
+
     from specmodel.simulate.replay_question import Replayed
 
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @where_options(required=False)
 @settings.options_of("simulate")
 @answering()
-def simulate(**options: Any) -> Answer:
+def simulate(**options: Any) -> Viewed:
     """Replay draft-length policies over an acceptance trace, at batch size 1.
 
     All policies get the same requests and the same noise. Speedups compare with no speculation:
@@ -64,22 +64,22 @@ def simulate(**options: Any) -> Answer:
         refuse_given(options, ["request"], "--timeline FILE too")
     arguments = where_from(options) | given(options, OF_REPLAYS)
     question = replay_question(arguments, manner_from(options, is_drafting=False))
-    case = replayed.heading(question)
     if options["timeline"]:
         from specmodel.show.plots.figures import TWO_COLUMNS, save_figure
+        from specmodel.show.simulated import replay_heading
 
-        steps = _steps(question, options).assign(case=case)
+        steps = _steps(question, options).assign(case=replay_heading(question))
     with told_progress(question.source.num_requests, "requests", "Replaying") as tell:
         found = question.answered(workers=options["workers"], progress=tell)
     if options["timeline"]:
         save_figure("timeline", steps, options["timeline"], "timeline", width=TWO_COLUMNS)
     if options["records"] is not None:
         write_text(options["records"], found.records.to_csv(index=False), "records")
-    return replayed.answer(found)
+    return found
 
 
 def _check_files(options: dict[str, Any]) -> None:
-    """Refuse files that cannot be written, before anything is computed."""
+    """Refuse files that cannot be written before anything is computed."""
     from specmodel.core.base.files import check_writable
     from specmodel.show.plots.figures import check_figure
 
@@ -94,7 +94,7 @@ def _check_files(options: dict[str, Any]) -> None:
         refuse_inputs("records", options["records"], *read)
 
 
-def _steps(question: Replayed, options: dict[str, Any]) -> report.DataFrame:
+def _steps(question: Replayed, options: dict[str, Any]) -> pd.DataFrame:
     """Return the steps of the request to draw."""
     from specmodel.simulate.choices import HINDSIGHT, choose
 

@@ -1,9 +1,7 @@
-"""Launch commands of engines: a whole line, or their flags typed as they stand there.
+"""Launch commands of engines as options: a whole line, or single flags of it.
 
-They are taken for what they say, and for the engine where none is typed.
+They set options of this program, and the engine unless the user gives one.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -17,14 +15,14 @@ _LINE = "from_command"
 
 
 def start_flags() -> settings.Add:
-    """Add launch commands to a command with a drafter; their flags are set apart as it is read."""
+    """Accept launch commands and their flags in a command with a drafter."""
     return settings.options(settings.options_of("launch"), settings.changed(_filled))
 
 
 def _filled(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options with what a launch command says; an option typed beside it is refused.
+    """Return options with the values of a launch command; refuse options that are typed too.
 
-    A model that is typed goes before that of the command.
+    If the user typed a model, the model of the launch command is ignored.
     """
     context, line = click.get_current_context(), options.pop(_LINE)
     if not (line or context.obj):
@@ -49,7 +47,7 @@ def _filled(options: dict[str, Any]) -> dict[str, Any]:
             raise InputError(name, options[name], f"none, as {source} says {said[name]}")
         said[name] = parameter.type_cast_value(context, str(said[name]))
     said |= {"changes": (*options["changes"], *said.get("changes", ()))}
-    if options["engine"] is None:  # a schedule is written for that of --for
+    if options["engine"] is None:  # a schedule has --for instead
         name = "config_format" if "config_format" in options else "engine"
         said |= {name: options.get(name) or engine}
     said |= {"taken": found.notes, "draft_model": found.model, "unnamed": found.lacking}
@@ -57,9 +55,9 @@ def _filled(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_untaken(said: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Return what flags say without a length that the command chooses, and acceptance beside one.
+    """Return the values of flags without those that the command chooses itself.
 
-    An acceptance that is typed goes before that of a synthetic one.
+    If the user typed an acceptance, the acceptance of flags is ignored too.
     """
     from specmodel.core.prediction.accepted import OF_ACCEPTANCE
 

@@ -1,4 +1,4 @@
-"""``specmodel sweep``: predictions of every combination, printed or written."""
+"""``specmodel sweep``: predict every combination of inputs, and print or write the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specmodel.core.base.errors import InputError
 from specmodel.plan import sweeps
 
 MOST_WITHOUT_YES = 1_000_000_000
-"""Most points that are computed without being asked twice [-]."""
+"""Largest number of points that are computed without --yes [-]."""
 
 _DEFAULTS = {"engine": "vllm", "drafter": "the model's usual one"}
 _DEFAULTS |= {"draft_length": "the best of each row", "batch_size": BATCH_SIZES}
@@ -27,7 +27,7 @@ _SINGLE = ("measured_draft_length", "max_draft_length", "task")
 
 
 def _axis(name: str) -> settings.Add:
-    """Add a shared option that here takes a list or range."""
+    """Add a shared option that accepts a list or range in this command."""
     default = f"  [default: {_DEFAULTS[name]}]" if name in _DEFAULTS else ""
     return option(name, default, type=str, metavar="VALUE" if name in _SINGLE else "VALUES")
 
@@ -69,7 +69,7 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
         expected = f"at most {MOST_WITHOUT_YES:,} points, or --yes to compute more"
         raise InputError("num_points", plan.num_points, expected)
     echo_warnings(plan.skipped, "skipped")
-    logging.disable()  # that of Dask: how a sweep ended is printed in one line
+    logging.disable()  # Dask logs errors that are printed here in one line
     try:
         if output is None:
             for text in sweeps.csv_chunks(plan, **where):
@@ -88,7 +88,7 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
 
 
 def _in_order(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options in the order typed, words first."""
+    """Return options in the order in which the user typed them, words first."""
     del options["taken"]
     if count := options.pop("num_gpus"):
         options = options | {"hardware": f"{count}x{options['hardware']}"}
@@ -98,7 +98,7 @@ def _in_order(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write(plan: sweeps.Plan, output: str, **how: Any) -> None:
-    """Write a sweep with a progress bar, and say what was written or is kept."""
+    """Write a sweep with a progress bar; print the number of points, and of points kept."""
     start = time.perf_counter()
     try:
         with told_progress(plan.num_points, "points", "Sweeping") as tell:

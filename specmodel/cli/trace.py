@@ -1,4 +1,4 @@
-"""``specmodel trace``: acceptance traces made and described; requests that ``--trace`` names."""
+"""``specmodel trace``: make and describe acceptance traces, which ``--trace`` names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from specmodel.cli.helping import WholeList
-from specmodel.cli.settings import check_free, options_of, refuse_inputs
+from specmodel.cli.settings import check_free, options_of
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.text import wrap
 from specmodel.core.prediction.table import Column
@@ -55,9 +55,8 @@ def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any)
     """
     from specmodel.simulate.traces.files import check_written
 
-    refuse_inputs("output", output, input_)
     check_written(output)
-    check_free(output, overwrite=overwrite)
+    check_free(output, input_, overwrite=overwrite)
     found = re.fullmatch(r"([1-9]\d{0,3}):([1-9]\d{0,3})", ngram)
     if found is None or int(found[1]) > int(found[2]):
         raise InputError("ngram", ngram, "two whole numbers from 1, the larger last, such as 3:5")
@@ -86,9 +85,8 @@ def sample(
     """
     from specmodel.simulate.traces.files import check_written
 
-    refuse_inputs("output", output, preset)
     check_written(output)
-    check_free(output, overwrite=overwrite)
+    check_free(output, preset, overwrite=overwrite)
     traces.write_trace(_drawn(preset, requests, output_tokens, seed), output)
     click.echo(f"{requests} requests of {output_tokens} tokens\nWritten: {output}")
 
@@ -118,18 +116,18 @@ def describe(names: tuple[str, ...]) -> None:
 
 
 def _statistics_table(rows: list[tuple[str, traces.statistics.TraceStatistics]]) -> str:
-    """Return a row for each trace, and what its columns mean."""
+    """Return a table with a row for each trace, and a note on its columns."""
     from specmodel.simulate.traces.statistics import DRAFT_LENGTHS
 
     known = of_table("traces")
     lengths = [Column(f"at_{n}", "-", "", f"\n{n}", ".2f") for n in DRAFT_LENGTHS]
-    told = []
+    cells = []
     for name, found in rows:
         by_length = dict(zip(found.draft_lengths, found.tokens_per_step, strict=True))
         row = {f"at_{length}": by_length.get(length) for length in DRAFT_LENGTHS}
-        told.append({"trace": name[:18]} | row | {c.name: getattr(found, c.name) for c in known})
-    cells = text_table(told, [Column("trace", "-", ""), *lengths, *known])
-    return f"{cells}\n\n{wrap(PAGES['traces']['note'])}"
+        cells.append({"trace": name[:18]} | row | {c.name: getattr(found, c.name) for c in known})
+    table = text_table(cells, [Column("trace", "-", ""), *lengths, *known])
+    return f"{table}\n\n{wrap(PAGES['traces']['note'])}"
 
 
 def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> traces.Trace:

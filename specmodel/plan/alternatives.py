@@ -63,7 +63,7 @@ class Alternatives(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=Tru
         load that each alternative sustains within them.
     """
 
-    room = "compared"
+    room = "planned:comparison"
 
     predictions: dict[str, Prediction]
     prefill: dict[str, str | None]

@@ -66,7 +66,7 @@ class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
         rate that each schedule sustains within the targets.
     """
 
-    room = "schedules"
+    room = "planned:schedule"
 
     config: ConfigFormat
     path: str = ""

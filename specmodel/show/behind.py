@@ -1,7 +1,7 @@
-"""Describe the basis of an answer: kernels and engine, their errors, and assumptions.
+"""Describe the basis of an answer: kernels, engine, assumptions, and published runs like it.
 
-Also its evidence: published runs like it, and their errors. Assumptions are defaults that a user
-can change, values of the checkpoint, or our own.
+Assumptions are defaults that a user can change, values of the checkpoint, or our own. Commands
+import this module for their help too, so that it imports nothing heavy at once.
 """
 
 from __future__ import annotations
@@ -20,74 +20,73 @@ if TYPE_CHECKING:
     from specmodel.core.prediction.ground import Cell
 
 FIRST = ("routing_correlation", "host_speed")
-"""Assumptions that move answers most, told first."""
+"""Assumptions with the largest effect, which are shown first."""
 _TEXTS, _GROUND = PAGES["behind"], PAGES["ground"]
 CHANGES = "changes"
-"""What --set changed, which was given."""
+"""Name of the changes by --set, which are not assumptions."""
 FOR_PROGRAMS = (CHANGES, "fits_at_bound")
-"""What stands among what was assumed for programs alone."""
+"""Entries of assumptions that only JSON has."""
 _CHECKPOINT = ("_dtype", "arithmetic")
 
 _LEFT_OUT = ("host", "target")
-"""Kinds of left-out error that are told, the one that matters most to a user first."""
+"""Kinds of held-out error that are shown, the most important kind first."""
 
 
 def behind(deployment: Deployment) -> list[str]:
     """Return a sentence on the kernels and one on the engine, each with its mean error.
 
-    Without `VERBOSE`, only on kernels not fitted for the stack on the GPU, and an ideal engine.
+    Unless `VERBOSE`, only kernels that were not fitted on the GPU and an ideal engine have one.
     """
     engine = deployment.engine
-    told = f"Engine: {engine.name}"
+    of_engine = f"Engine: {engine.name}."
     if engine.fit:
         version = engine.fit.fitted_on.version if engine.fit.fitted_on else ""
-        told = f"Engine: {version or engine.name}, fitted; {off_by(engine.fit)}"
-    ideal = _TEXTS["ideal"] + _TEXTS["ideal_drafts"] * deployment.has_drafter
-    told = ideal if engine.is_ideal else f"{told}."
+        of_engine = f"Engine: {version or engine.name}, fitted; {off_by(engine.fit)}."
+    if engine.is_ideal:
+        of_engine = _TEXTS["ideal"] + _TEXTS["ideal_drafts"] * deployment.has_drafter
     made_up = [_TEXTS["made_up"]] if deployment.drafter.is_made_up else []
     if VERBOSE.get():
-        return [*made_up, *_dtypes(deployment), _kernels(deployment), told]
+        return [*made_up, *_dtypes(deployment), _kernels(deployment), of_engine]
     is_own = deployment.kernels.stack in deployment.hardware.fitted
     is_own &= deployment.kernels.record is None or not deployment.kernels.record.lent_by
     day = deployment.kernels.measured_here
     here = [f"Kernels: measured here, {day}."] if day else []
-    return [*made_up, *(here if is_own else [_kernels(deployment)]), *[told] * engine.is_ideal]
+    return [*made_up, *(here if is_own else [_kernels(deployment)]), *[of_engine] * engine.is_ideal]
 
 
 def _dtypes(deployment: Deployment) -> list[str]:
-    """Return a sentence on the stored and computed dtypes of quantised weights; [] if none is."""
+    """Return a sentence on the stored and computed dtypes of weights; [] if none is quantised."""
     from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
 
-    target, told = deployment.target, dict[tuple[str, str], str]()
+    target, names = deployment.target, dict[tuple[str, str], str]()
     met = sorted(target.arithmetic_dtypes, key=lambda row: row[0] != "weight_dtype")
     for field, stored, arithmetic in met:
         if name := _TEXTS["weights"].get(field):
             computed = deployment.hardware.compute_dtype(arithmetic)
-            told.setdefault((stored, computed), name)
+            names.setdefault((stored, computed), name)
 
-    small = {stored for stored, _ in told if BYTES_PER_ELEMENT[stored] < 2}
+    small = {stored for stored, _ in names if BYTES_PER_ELEMENT[stored] < 2}
     if not small:
         return []
     words = list[str]()
-    for (stored, computed), name in told.items():
-        is_told = computed != stored or stored in small
-        words.append(f"{name} {stored}" + f" computed in {computed}" * is_told)
+    for (stored, computed), name in names.items():
+        is_shown = computed != stored or stored in small
+        words.append(f"{name} {stored}" + f" computed in {computed}" * is_shown)
     in_vllm = deployment.stack == "vllm"
-    has_option = in_vllm and deployment.hardware.computes_in_fp4 and ("mxfp4", "bf16") in told
+    has_option = in_vllm and deployment.hardware.computes_in_fp4 and ("mxfp4", "bf16") in names
     option = _TEXTS["mxfp4"] if has_option else ""
     return [f"Dtypes: {', '.join(words)}{option}; KV cache {target.kv_dtype}."]
 
 
 def off_by(fit: EngineFit) -> str:
-    """Return as text the mean error of an engine on its fitted rows, and on a group left out."""
+    """Return the mean error of an engine on its fitted rows, and on a held-out group, as text."""
     errors = fit.left_out_error
-    told = f"mean error {fit.mean_error:.0%} on the rows used in the fit"
     others = (f", {errors[of]:.0%} on a held-out {of}" for of in _LEFT_OUT if of in errors)
-    return told + next(others, "")
+    return f"mean error {fit.mean_error:.0%} on the rows used in the fit{next(others, '')}"
 
 
 def _kernels(deployment: Deployment) -> str:
-    """Return a sentence on the kernels taken, with the mean error of each kind."""
+    """Return a sentence on the kernels that are used, with the mean error of each kind."""
     from specmodel.core.cost.kinds import kernels_of
     from specmodel.core.layers.kinds import KINDS, MAIN_KINDS
     from specmodel.core.machines.kernels import TYPICAL
@@ -95,7 +94,7 @@ def _kernels(deployment: Deployment) -> str:
     kernels, record, gpu = deployment.kernels, deployment.kernels.record, deployment.hardware.name
     if record is None:
         return "Kernels: the data sheet's peaks, which no kernel reaches."
-    told, own, run = dict[str, str](), list[bool](), kernels_of(deployment.target)
+    texts, own, run = dict[str, str](), list[bool](), kernels_of(deployment.target)
     for kind in (kind for kind in MAIN_KINDS if kind in run):
         place, fit = kernels.place(kind, *run[kind]), kernels.fit(kind, *run[kind])
         if place and fit:
@@ -105,14 +104,14 @@ def _kernels(deployment: Deployment) -> str:
                 other = " (typical)"
             else:
                 own.append(fit.is_held_out)
-            told.setdefault(taken, f"{KINDS[taken].words}{other} {fit.mean_error:.0%}")
-    errors, name = ", ".join(told.values()), f"{kernels.stack} {record.version}"
+            texts.setdefault(taken, f"{KINDS[taken].words}{other} {fit.mean_error:.0%}")
+    errors, name = ", ".join(texts.values()), f"{kernels.stack} {record.version}"
     if kernels.stack == TYPICAL or record.lent_by or not own:
         is_lent = bool(record.lent_by and own)
         lent = f"{name} of {record.lent_by} is used" if is_lent else _TEXTS["typical"]
-        told = {"by": "" if own else f" in these dtypes by {name}", "lent": lent}
-        told |= {"gpu": gpu, "errors": errors.replace(" (typical)", "")}
-        return str(_TEXTS["lent"].format_map(told))
+        values = {"by": "" if own else f" in these dtypes by {name}", "lent": lent}
+        values |= {"gpu": gpu, "errors": errors.replace(" (typical)", "")}
+        return str(_TEXTS["lent"].format_map(values))
     judged = "held-out shapes" if all(own) else "the fitted shapes"
     if kernels.measured_here:
         return f"Kernels: measured here, {record.date} ({name}); mean error {errors} on {judged}."
@@ -123,7 +122,7 @@ def _kernels(deployment: Deployment) -> str:
 
 
 def assumed_text(assumed: Mapping[str, Any]) -> str:
-    """Return what was assumed in groups, each wrapped to 80 columns; what was set stands apart."""
+    """Return the assumptions in groups, each a wrapped paragraph."""
     assumed = {name: value for name, value in assumed.items() if name not in FOR_PROGRAMS}
     if not assumed:
         return "Assumed: nothing."
@@ -132,26 +131,21 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
     stored = [name for name in assumed if name.endswith(_CHECKPOINT) and name not in yours]
     ours = [name for name in assumed if name not in (*first, *yours, *stored)]
     groups = zip(_TEXTS["groups"], (first, yours, stored, ours), strict=True)
-    told = [(title, _said(names, assumed)) for title, names in groups if names]
-    (title, words), *others = told
+    (title, words), *others = [(of, _values(names, assumed)) for of, names in groups if names]
     opening = f"Assumed: {title.lower()}{': ' if title else ''}{words}."
     lines = map(wrap, (opening, *(f"{t}: {w}." for t, w in others)))
     return "\n".join(lines).replace("\xa0", " ")
 
 
 def briefly(assumed: Mapping[str, Any]) -> str:
-    """Return a line with the assumptions that matter most and --verbose for all; "" for none."""
-    told = [w.format(assumed[n]) for n, w in _TEXTS["mattering"].items() if n in assumed]
-    return wrap(f"Assumed: {', '.join(told)} (all: --verbose).") if assumed else ""
+    """Return a line with the most important assumptions; "" for none."""
+    texts = [w.format(assumed[n]) for n, w in _TEXTS["mattering"].items() if n in assumed]
+    shown = ", ".join(texts) or "minor values"
+    return wrap(f"Assumed: {shown} (all: --verbose).") if assumed else ""
 
 
-def what_if_text(assumed: Mapping[str, Any]) -> list[str]:
-    """Return a list with a sentence on the changes of --set; [] if there are none."""
-    return [f"What if: {assumed[CHANGES]}."] if CHANGES in assumed else []
-
-
-def _said(names: Collection[str], assumed: Mapping[str, Any]) -> str:
-    """Return names and values, each pair without a break at its blank."""
+def _values(names: Collection[str], assumed: Mapping[str, Any]) -> str:
+    """Return names and values as text; a name and its value stay in one line."""
     from specmodel.core.algebra.acceptance import PLAUSIBLE_PROPOSAL_RATES
     from specmodel.core.algebra.experts import PLAUSIBLE_ROUTING_CORRELATIONS
 
@@ -167,10 +161,10 @@ def _said(names: Collection[str], assumed: Mapping[str, Any]) -> str:
 
 
 def ground_facts(evaluation: Evaluation) -> dict[str, Fact]:
-    """Return which published runs are nearest, how many, of how many hosts, how far off.
+    """Return facts on the nearest published runs: their number, hosts and errors.
 
-    And what came true of what was said there, where that is enough to judge by. Of the longest
-    context; {} where no errors are known.
+    If there are enough, also the share of predictions for them that came true. The runs are those
+    near the longest context. {} if errors are not known.
     """
     from specmodel.core.prediction.ground import place_of  # and NumPy, which help does not need
     from specmodel.core.prediction.intervals import states_errors
@@ -195,7 +189,7 @@ def ground_facts(evaluation: Evaluation) -> dict[str, Fact]:
 
 
 def ground_texts(facts: Facts) -> list[str]:
-    """Return the template on the ground, with its cell if `VERBOSE`; none where it is not known."""
+    """Return the templates on published runs like the case; [] if errors are not known."""
     if "ground_kind" not in facts:
         return []
     of_kind = _GROUND["lines"][facts["ground_kind"].value]
@@ -203,6 +197,6 @@ def ground_texts(facts: Facts) -> list[str]:
 
 
 def cell_text(cell: Cell) -> str:
-    """Return a cell as text, from its context to its engine."""
+    """Return a cell, from its context to its engine, as text."""
     words = _GROUND["words"]
     return ", ".join(words.get(part, part) for part in cell if part) or words["any"]

@@ -1,4 +1,4 @@
-"""List what ships with the package, and show single records as they are written."""
+"""List the records in the package, and show single records as TOML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import specmodel
 from specmodel.core.base.ranges import among
 from specmodel.core.base.text import align
 from specmodel.core.drafters.names import named_drafters
-from specmodel.core.prediction.table import columns_of
 from specmodel.show.behind import cell_text, off_by
 from specmodel.show.columns import meanings
 from specmodel.show.glossary import LIMITS, PAGES, WORDS, policy_words
@@ -43,7 +42,7 @@ def _architecture_row(name: str) -> Row:
 
 
 def _ground_rows() -> Iterable[Row]:
-    """Yield how far off published runs were by ground, and what came true of what was said."""
+    """Yield the errors for published runs of each kind, and the share of right predictions."""
     from specmodel.core.prediction.ground import grounds
 
     for ground in grounds().values():
@@ -59,22 +58,22 @@ def _ground_rows() -> Iterable[Row]:
         }
 
 
-def _wrapped(told: Mapping[str, str], name: str = "name", what: str = "what") -> Iterable[Row]:
-    """Yield a row for each line of the wrapped texts; the first of a text has its name."""
-    room = 78 - max(map(len, told))
-    for each, words in told.items():
+def _wrapped(texts: Mapping[str, str], name: str = "name", what: str = "what") -> Iterable[Row]:
+    """Yield a row for each line of the wrapped texts; the first line of a text has its name."""
+    room = 78 - max(map(len, texts))
+    for each, words in texts.items():
         for at, line in enumerate(textwrap.wrap(words, room, break_on_hyphens=False)):
             yield {name: "" if at else each, what: line}
 
 
 def _engine_words(name: str) -> str:
-    """Return as text the version that an engine was fitted on, and its error; else its source."""
+    """Return the version on which an engine was fitted, and its error, as text; else its source."""
     engine = specmodel.load_engine(name)
-    told = engine.source
+    words = engine.source
     if engine.fit:
-        version = engine.fit.fitted_on.version if engine.fit.fitted_on else told
-        told = f"{version}: {off_by(engine.fit)}"
-    return told + (f"; code read: {engine.code_read}" if engine.code_read else "")
+        version = engine.fit.fitted_on.version if engine.fit.fitted_on else words
+        words = f"{version}: {off_by(engine.fit)}"
+    return words + (f"; code read: {engine.code_read}" if engine.code_read else "")
 
 
 _LENGTHS = (1, 3, 5)
@@ -82,7 +81,7 @@ _TOKENS = "tokens per step\nat 1, 3, 5 drafted"
 
 
 def _acceptance_rows() -> Iterable[Row]:
-    """Yield rows of acceptance as published by target and drafter, then of heads by kind."""
+    """Yield rows of published acceptance by target and drafter, then rows of heads by kind."""
     from specmodel.core.drafters.measured_heads import acceptance_by_name
     from specmodel.core.drafters.typical import NAMES, typical_heads
 
@@ -105,19 +104,19 @@ def _acceptance_rows() -> Iterable[Row]:
 
 
 def _kinds(tasks: Iterable[str]) -> str:
-    """Name a kind of task, or say how many there are."""
+    """Return the name of a single kind of task, or the number of kinds."""
     names = [*tasks]
     return names[0] if len(names) == 1 else f"{len(names)} kinds"
 
 
 def _reached(acceptance: specmodel.Acceptance, longest: int) -> str:
-    """Return the tokens a step at a few draft lengths up to the longest one measured."""
+    """Return the tokens per step at a few draft lengths, up to the longest measured one."""
     lengths = [length for length in _LENGTHS if length <= longest]
     return ", ".join(f"{float(acceptance.expected_tokens_per_step(n)):.2f}" for n in lengths)
 
 
 def _preset_rows() -> Iterable[Row]:
-    """Yield the figures of steps: tokens of a step by draft length, and how many steps propose."""
+    """Yield rows of presets: tokens per step by draft length, and the share of proposing steps."""
     for name in traces.list_presets():
         process = traces.load_preset(name)
         row = {"name": name, "of": process.name}
@@ -142,33 +141,32 @@ ROWS: dict[str, Callable[[], Iterable[Row]]] = {
     "presets": _preset_rows,
     "columns": lambda: _wrapped(meanings(), "column", "what it means"),
     "words": lambda: _wrapped(
-        WORDS | {f"limited by {name}": told for name, told in LIMITS.items() if name != "none"},
+        WORDS | {f"limited by {name}": limit for name, limit in LIMITS.items() if name != "none"},
         *("word", "what it means"),
     ),
 }
 
 
 def listing(kind: str) -> str:
-    """Return a table of all that ships of one kind of `ROWS`."""
+    """Return a table of all records of a kind of `ROWS`."""
     blocks = []
     for names, alike in groupby(ROWS[kind](), key=tuple):
         block = list(alike)
         lists = [name for name in names if any(", " in row[name] for row in block)]
-        shown = {name: f"{{{name}}}" for name in names}
-        columns = columns_of(block, shown.items())
+        columns = [(name, [row[name] for row in block]) for name in names]
         blocks.append(align(columns, left=[names[0], names[-1], *lists]))
     return "\n\n".join([*blocks, *([f"GB: {WORDS['GB']}."] if kind == "hardware" else [])])
 
 
 def record_text(record: Any) -> str:
-    """Return a record of any kind as TOML, below figures derived from it."""
+    """Return a record of any kind as TOML, after figures that are derived from it."""
     from specmodel.core.base.records import toml_text
 
     return "\n".join([*(f"# {note}" for note in _notes(record)), toml_text(record)])
 
 
 def template_text(gpu: specmodel.HardwareProfile) -> str:
-    """Return a GPU as lines that a person changes into another one, without its own fits."""
+    """Return a GPU without its fits as TOML, which a user can change into another GPU."""
     from msgspec.structs import replace
 
     from specmodel.core.base.records import toml_text

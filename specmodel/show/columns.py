@@ -1,10 +1,8 @@
 """Define the columns of answers that predictions do not have, and all columns by name.
 
-``columns.csv`` declares each once: name, unit, meaning, title, format of a cell. This module
-imports nothing heavy, as commands import it even for their help alone.
+``columns.csv`` declares each column once: name, unit, meaning, title, format of a cell. Commands
+import this module for their help too, so that it imports nothing heavy at once.
 """
-
-from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable
@@ -23,7 +21,7 @@ def _last(name: str) -> str:
 
 
 def duration(value: float) -> str:
-    """Return a time in seconds, minutes or hours, whichever has a few."""
+    """Return a time in hours or minutes if it is at least two of them, else in seconds."""
     for unit, long in (("h", 3600.0), ("min", 60.0)):
         if value >= 2 * long:
             return f"{value / long:.3g} {unit}"
@@ -34,8 +32,8 @@ def _sizes(name: str, row: Row) -> str:
     from specmodel.core.base.ranges import ranges_text
 
     last = _last(name)
-    is_told = row.get(name) and (name != "near_peak_first" or row["peak_speedup"] > 1)
-    return ranges_text([(int(row[name]), int(row[last]))]) if is_told else "-"
+    is_shown = row.get(name) and (name != "near_peak_first" or row["peak_speedup"] > 1)
+    return ranges_text([(int(row[name]), int(row[last]))]) if is_shown else "-"
 
 
 def _ends(name: str, row: Row) -> str:
@@ -51,7 +49,7 @@ def _in_its_unit(name: str, row: Row) -> str:
 
 
 def _by_quantity(name: str, row: Row) -> str:
-    """Return a time or a ratio, as the row says what was measured."""
+    """Return a time, or a ratio if the row is about a speedup."""
     return f"{row[name]:.2f}" if row["quantity"] == "speedup" else seconds(row[name])
 
 
@@ -67,7 +65,7 @@ def _ends_of_parameter(name: str, row: Row) -> str:
 
 
 def _share(name: str, row: Row, unit: str = " %") -> str:
-    """Return a share in per cent; estimates beyond 0 and 1 are cut."""
+    """Return a share in per cent; estimates below 0 or above 1 become 0 or 1."""
     return f"{100 * min(max(row[name], 0.0), 1.0):.0f}{unit}"
 
 
@@ -95,7 +93,7 @@ _FUNCTIONS: dict[str, Callable[[str, Row], str]] = {
     "per tenth": lambda name, row: f"+{row[name] / 10:.3f}",
     "costs": lambda name, row: f"{row[name] * row['speedup']:.3g} -> {row[name]:.3g}",
 }
-"""How cells read that no format or template makes."""
+"""Functions that format a cell, where a format or template is not enough."""
 
 
 @cache
@@ -105,10 +103,10 @@ def _rows() -> list[dict[str, str]]:
 
 
 def _column(row: dict[str, str], known: Column | None = None) -> Column:
-    """Return the column that a row declares, or what a table changes of one that is known."""
+    """Return the column that a row declares, or a known column with the changes of a table."""
     name, form = row["name"], row["form"]
     make = _FUNCTIONS.get(form)
-    told = {
+    declared = {
         "unit": row["unit"],
         "meaning": row["meaning"],
         "title": row["title"].replace("|", "\n"),
@@ -117,16 +115,16 @@ def _column(row: dict[str, str], known: Column | None = None) -> Column:
         "is_coordinate": form == _WHERE_IT_VARIES,
     }
     base = (not row["unit"] and known) or Column(name, "-", "")
-    return replace(base, **{key: value for key, value in told.items() if value})
+    return replace(base, **{key: value for key, value in declared.items() if value})
 
 
 _DOCUMENTED: list[str] = PAGES["columns"]["documented"].split()
-"""Answers whose columns JSON and CSV have; others are of tables for people alone."""
+"""Answers whose columns are in JSON and CSV; other columns are only in tables for people."""
 
 
 @cache
 def by_name(table: str = "") -> dict[str, Column]:
-    """Return all columns by name, those of `table` as it has them."""
+    """Return all columns by name, with the changes that `table` makes."""
     from specmodel.core.prediction.columns import COLUMNS, DECODE_COLUMNS, LOAD_COLUMNS, interval_of
 
     declared = [row for row in _rows() if row["of"] in _DOCUMENTED and row["unit"]]
@@ -146,9 +144,9 @@ def meanings() -> dict[str, str]:
 
 
 def of_table(table: str, names: Iterable[str] = (), **titles: str) -> list[Column]:
-    """Return the columns of a table: those that ``pages.toml`` lists, else all declared for it.
+    """Return the columns `names`, by default those that ``pages.toml`` lists or that are declared.
 
-    Or those of `names`; under other titles where these are given.
+    `titles` replace the titles of columns by name.
     """
     known = by_name(table)
     listed = names or PAGES["tables"].get(table, "").split()
@@ -160,6 +158,6 @@ def of_table(table: str, names: Iterable[str] = (), **titles: str) -> list[Colum
 
 
 def units(names: Iterable[str], table: str = "") -> dict[str, str]:
-    """Return the units of columns that are known."""
+    """Return the units of known columns by name."""
     known = by_name(table)
     return {name: known[name].unit for name in names if name in known}

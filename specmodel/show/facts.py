@@ -1,4 +1,4 @@
-"""Write an answer as lines of text: templates filled with facts."""
+"""Write lines of text: templates filled with facts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from specmodel.show.columns import duration, units
 __all__ = ["AT", "Fact", "Facts", "as_fields", "in_words", "known", "lines", "picked", "with_ends"]
 
 
-class _Told(Fact, frozen=True):
-    def __format__(self, form: str) -> str:
-        """Return the value as text: "x" a speedup with its interval, "s" seconds, "at" by place.
+class _Shown(Fact, frozen=True):
+    """A fact that templates can format."""
 
-        By default a number has three digits.
+    def __format__(self, form: str) -> str:
+        """Return the value as text, by default in three digits.
+
+        The format "x" is a speedup with its interval, "s" seconds, and "at" values by place.
         """
         if form == "x":
             return f"{self.value:.2f}x{self.ends}"
@@ -29,7 +31,7 @@ class _Told(Fact, frozen=True):
 
     @property
     def ends(self) -> str:
-        """The interval as text, in brackets; "" where there is none."""
+        """The interval as text in brackets; "" without one."""
         if self.low is None:
             return ""
         form = ".2f" * (self.unit == "-")
@@ -39,22 +41,22 @@ class _Told(Fact, frozen=True):
 
 def in_words(fact: Fact, form: str) -> str:
     """Return a fact in a form such as ``{:.2f}x``, with its interval."""
-    told = _Told(**asdict(fact))
-    return form.format(told) + told.ends
+    shown = _Shown(**asdict(fact))
+    return form.format(shown) + shown.ends
 
 
-def html(told: Any) -> str:
+def html(printed: Any) -> str:
     """Return the HTML of an answer for a notebook: its page, and a table of its facts.
 
     Parameters
     ----------
-    told
+    printed
         The answer, such as a prediction.
     """
-    facts = told.facts.items() if told.is_brief else ()
+    facts = printed.facts.items() if printed.is_brief else ()
     rows = [f"<tr><th>{name}</th><td>{escape(in_words(of, '{}'))}</td></tr>" for name, of in facts]
     table = f"<details><summary>Facts</summary><table>{''.join(rows)}</table></details>"
-    return f"<pre>{escape(str(told))}</pre>{table if rows else ''}"
+    return f"<pre>{escape(str(printed))}</pre>{table if rows else ''}"
 
 
 def _text(value: Any, unit: str, form: str) -> str:
@@ -67,26 +69,26 @@ def _text(value: Any, unit: str, form: str) -> str:
         between = " / " if isinstance(value[0], str) else ", "
         ranges = (ranges_text([(v[0], v[1])]) if isinstance(v, list) else None for v in value)
         texts = zip(ranges, value, strict=True)
-        return between.join(told or _text(each, unit, form) for told, each in texts)
+        return between.join(text or _text(each, unit, form) for text, each in texts)
     if value is not None and (form == "s" or unit == "s"):
         return duration(value) if form != "s" and value >= 1 else seconds(value)
     return format(value, form or ".3g") if isinstance(value, float) else format(value, form)
 
 
 AT = {"at": "batch_size", "where": "where", "chance": "speedup_chance"}
-"""Where a speedup is picked, and how sure it is."""
+"""Columns with the place of a speedup and its chance, by suffix of the fact."""
 
 
 def picked(name: str, row: Row, column: str, **others: str) -> dict[str, Fact]:
-    """Return facts of a row: `name` of a column, with its interval, and `name`_key of others."""
+    """Return a fact `name` for a column of a row, and facts `name`_key for other columns."""
     columns = {name: column} | {f"{name}_{key}": own for key, own in others.items()}
     of = units(columns.values())
     return {key: with_ends(row, own, of.get(own, "-")) for key, own in columns.items()}
 
 
 def lines(templates: Iterable[str], facts: Facts) -> list[str]:
-    """Return the templates that have all their facts, filled in: ``"Most: {most:x}."``."""
-    have = {name: _Told(**asdict(fact)) for name, fact in known(facts.items()).items()}
+    """Return templates such as ``"Most: {most:x}."``, filled in; leave out those without a fact."""
+    have = {name: _Shown(**asdict(fact)) for name, fact in known(facts.items()).items()}
     filled = []
     for template in templates:
         with suppress(KeyError):

@@ -1,6 +1,6 @@
 """Print an answer in its forms: a page for people, JSON and CSV for programs.
 
-This module imports nothing heavy, as commands import it even for their help alone.
+Commands import this module for their help too, so that it imports nothing heavy at once.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ JSON_SCHEMA_VERSION = 1
 
 
 class Answer(Printed, Struct, frozen=True, kw_only=True):
-    """The answer to a question in all forms; its text is made only when it is asked for.
+    """The answer to a question in all forms; its text is written only on demand.
 
-    `facts` are what it tells, by name, and `paste` what an engine is started with, where it tells
-    these as data. `page` is the text for people, `fields` the JSON, `rows` the CSV, `header` its
-    columns where no row is left, and `fragment` what an engine reads. `warnings` go to standard
-    error beside CSV and fragment, `caveats` beside the fragment. `case` names what runs where, if
-    all rows have that in common: the last column of the CSV. `figure` is the kind of plot that
-    draws the rows, where a command has several.
+    `facts` are the values on the page, by name. `page` returns the text for people, `fields` are
+    the JSON, and `rows` the CSV, with the columns `header` if there are no rows. `fragment` is a
+    configuration that an engine reads. With CSV and fragment, `warnings` are printed on standard
+    error; with the fragment, `caveats` too. `case` names the deployment if all rows share it; it is
+    the last column of the CSV. `figure` is the kind of plot for the rows, if a command has several.
     """
 
     page: Callable[[], str]
@@ -45,10 +44,9 @@ class Answer(Printed, Struct, frozen=True, kw_only=True):
     case: str = ""
     figure: str = ""
     facts: Facts = field(default_factory=dict)
-    paste: str = ""
 
     def report(self, *, verbose: bool = False) -> str:
-        """Return the text that the command prints; if `verbose`, with all assumptions."""
+        """Return the text that the command prints, with all assumptions if `verbose`."""
         token = VERBOSE.set(verbose)
         try:
             return self.page()
@@ -58,11 +56,11 @@ class Answer(Printed, Struct, frozen=True, kw_only=True):
     def to_dict(self) -> dict[str, Any]:
         """Return the fields of the command's JSON, with the versions of schema and package."""
         versions = {"schema_version": JSON_SCHEMA_VERSION, "version": __version__}
-        told = {"facts": as_fields(self.facts)} if self.facts else {}
-        return {**versions, **told, **self.fields}
+        facts = {"facts": as_fields(self.facts)} if self.facts else {}
+        return {**versions, **facts, **self.fields}
 
     def to_frame(self) -> DataFrame:
-        """Return the rows that the command's CSV has."""
+        """Return the rows of the command's CSV."""
         import pandas as pd
 
         return pd.DataFrame(self.table())
@@ -71,7 +69,7 @@ class Answer(Printed, Struct, frozen=True, kw_only=True):
         return self.report()
 
     def table(self) -> list[Row]:
-        """Return the rows with the case that they are of."""
+        """Return the rows with their case as the last column."""
         own: Row = {"case": self.case} if self.case else {}
         return [{**row, **own} for row in self.rows]
 
@@ -80,7 +78,7 @@ def as_json(answer: Answer) -> str:
     """Return strict JSON that starts with the versions of its schema and of the package."""
     import json
 
-    text = io.StringIO()  # which takes a fifth of the memory of all parts at once
+    text = io.StringIO()  # needs a fifth of the memory of json.dumps
     json.dump(answer.to_dict(), text, indent=2, allow_nan=False)
     return text.getvalue()
 
@@ -111,7 +109,7 @@ def records(frame: DataFrame) -> list[Row]:
 def text_table(
     rows: Sequence[Row], columns: str | Iterable[Column], remedy: str = "--json has them"
 ) -> str:
-    """Return rows as commands print them, in the columns of a table by its name, or in these."""
+    """Return rows as a text table; `columns` are the name of a table, or its columns."""
     of = of_table(columns) if isinstance(columns, str) else columns
     return _text_table(rows, of, remedy=remedy)
 

@@ -9,13 +9,13 @@ _DATA = Path(__file__).parent / "data"
 TABLES: dict[str, dict[str, str]] = toml_tables(_DATA / "words.toml")
 
 LIMITS = TABLES["limits"]
-"""What ``limited by`` may say, and what it means: what lengthens a step most."""
+"""Values of ``limited by`` with their meaning: the cost that lengthens a step most."""
 
 WORDS = TABLES["words"]
-"""What other words mean."""
+"""Meaning of other words."""
 
 PAGES: dict[str, dict[str, Any]] = toml_tables(_DATA / "pages.toml")
-"""What pages say: templates of lines, by page."""
+"""Templates of lines, by page."""
 
 
 def policy_words() -> dict[str, str]:
@@ -25,7 +25,7 @@ def policy_words() -> dict[str, str]:
     return TABLES["policies"] | {name: kind.words for name, kind in KNOWN.items()}
 
 
-def limits_told(names: set[str]) -> str:
-    """Return a line that explains the limits in `names`; "" if there is none."""
+def limits_text(names: set[str]) -> str:
+    """Return a line that explains the limits in `names`; "" for none."""
     known = [f"{name} ({words})" for name, words in LIMITS.items() if name in names - {"none"}]
     return f"Limits: {'; '.join(known)}." if known else ""

@@ -1,6 +1,4 @@
-"""The words of figures: names of columns with their units, numbers, and labels that fit."""
-
-from __future__ import annotations
+"""Write the labels of figures: names of columns with units, numbers, and short names."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +9,7 @@ from specmodel.show.columns import by_name
 from specmodel.show.glossary import TABLES
 
 MOST_WRITTEN = 1e6
-"""Count from which it is written with a prefix [-]."""
+"""Smallest count that is written with a metric prefix [-]."""
 
 AXES = TABLES["axes"]
 _UNITS = {"token": "tokens", "request": "requests", "s": "ms", "token/s": "tokens/s", "B": "B"}
@@ -19,30 +17,30 @@ RATIOS = {"speedup": "×", "utility": "×", "target_efficiency": ""}
 
 
 def titled(names: Sequence[str]) -> str:
-    """Return columns as an axis or a legend's title says them, with their units."""
+    """Return the title of an axis or a legend: names of columns with their units."""
     units = {name: RATIOS.get(name, _UNITS.get(unit(name), "")) for name in names}
     ends = {name: f" ({unit})" if unit and unit not in name else "" for name, unit in units.items()}
     return ", ".join(f"{words(name)}{end}" for name, end in ends.items())
 
 
 def unit(name: str) -> str:
-    """Return the unit of a column, "-" for one that no answer has."""
+    """Return the unit of a column; "-" for an unknown column."""
     known = by_name()
     return known[name].unit if name in known else "-"
 
 
 def words(name: str) -> str:
-    """Return the field's name of a column or input, else its own: blanks for "_", ": " for "."."""
+    """Return the usual name of a column, else its own with blanks for "_" and ": " for "."."""
     return AXES.get(name) or in_one_line(name.replace("_", " ").replace(".", ": "))
 
 
 def plain(value: object) -> str:
-    """Return a number or text as a label shows it."""
+    """Return a number or text as a label."""
     return f"{value:.6g}" if isinstance(value, float) else in_one_line(str(value))
 
 
 def count_label(value: float, _place: float = 0) -> str:
-    """Return a count as a tick shows it: 512, 16384, 16k, 2M."""
+    """Return a count as the label of a tick: 512, 16384, 16k, 2M."""
     from matplotlib.ticker import EngFormatter
 
     is_short = value >= MOST_WRITTEN or (value >= 1e4 and value % 1000 == 0)
@@ -50,19 +48,19 @@ def count_label(value: float, _place: float = 0) -> str:
 
 
 def span(low: float, high: float, unit: str, source: str) -> str:
-    """Return a range as text, after its kind ("80 %: "); the unit once if both prefixes agree."""
-    told = {"calibration": "80 %: ", "tasks": "80 %: ", "": ""}.get(source, f"{source}: ")
+    """Return a range as text, after its kind ("80 %: "); a unit of both ends is written once."""
+    kind = {"calibration": "80 %: ", "tasks": "80 %: ", "": ""}.get(source, f"{source}: ")
     if unit in ("", "-", "×", "token", "request"):
         times, of = "×" if unit == "×" else "", f" {unit}s" if unit[1:] else ""
-        return f"{told}{times}{low:.2g} to {times}{high:.2g}{of}"
+        return f"{kind}{times}{low:.2g} to {times}{high:.2g}{of}"
     ends = (format_si(float(f"{end:.2g}"), unit).replace(" u", " µ") for end in (low, high))
     (first, of_first), (last, of_last) = (end.split(" ") for end in ends)
-    return f"{told}{first if of_first == of_last else f'{first} {of_first}'} to {last} {of_last}"
+    return f"{kind}{first if of_first == of_last else f'{first} {of_first}'} to {last} {of_last}"
 
 
 def shortened(text: str, width: int) -> str:
-    """Return a text of at most `width` characters, cut in the middle, without formulas."""
-    # a dollar would open a formula, and a first _ hide a label from its legend
+    """Return a text, cut in the middle to at most `width` characters, without formulas."""
+    # matplotlib reads a dollar as a formula, and hides labels that start with _
     text = " ".join(text.split())
     if len(text) > width:
         head = width // 2
@@ -71,7 +69,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def folded(text: str, width: int) -> str:
-    """Return a label on at most two lines, broken after a mark or blank, cut if it is too long."""
+    """Return a label in at most two lines, broken after a mark or blank, and cut if too long."""
     if len(text) <= width:
         return shortened(text, width)
 

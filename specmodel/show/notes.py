@@ -1,9 +1,7 @@
-"""Write the words of each kind of note: warnings, one sentence each, and assumed values.
+"""Write the text of each kind of note: warnings and assumed values.
 
-``pages.toml`` contains the sentences; this module adds what they need besides a note's values.
+``pages.toml`` has the sentences. This module computes words for them that a note does not have.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import accumulate
@@ -21,7 +19,7 @@ _TEXTS: dict[str, str] = PAGES["notes"]
 
 
 def words(note: Note) -> str:
-    """Return the words of a note.
+    """Return the text of a note.
 
     Parameters
     ----------
@@ -39,7 +37,7 @@ def in_words(assumed: Mapping[str, Any]) -> dict[str, Any]:
 
 def si(value: float, unit: str) -> str:
     """Return a number with a metric prefix and its unit."""
-    from specmodel.core.base.units import format_si  # which imports what help does not need
+    from specmodel.core.base.units import format_si  # slow to import for help
 
     return format_si(value, unit)
 
@@ -67,7 +65,7 @@ def _bytes(v: Values, *names: str) -> dict[str, Any]:
 
 
 def _with_drafts(v: Values) -> str:
-    """Return as text the draft lengths that a note is about; "" if it is about all."""
+    """Return the draft lengths of a note as text; "" for all lengths."""
     if v.get("scheduled"):
         return f" with {listed([*map(str, v['scheduled'])])} drafted"
     if not v.get("drafts"):
@@ -89,20 +87,21 @@ def _memory_ends_drafts(v: Values) -> Values:
 
 
 def rates_read(v: Values) -> str:
-    """Return as text how rates by position were read, and tokens per step of the other ways.
+    """Return how rates by position were read, and tokens per step if read otherwise, as text.
 
-    With `length`, these are of drafts of at most so many tokens; with `rate`, over all steps.
+    `length` is the longest draft of these tokens per step, and `rate` the share of steps with a
+    draft.
     """
     (read, rates), *others = v["ways"].items()
     kind, _, listed = read.partition(":")
     of = "all drafts, as vLLM prints them" if kind == "cumulative" else "drafts accepted so far"
     left = any(len(each) > len(rates) for _, each in others)
-    told = ", ".join(
+    ways = ", ".join(
         f"{way} is {1 + v.get('rate', 1.0) * sum(accumulate(each[: v.get('length')], mul)):.2f}"
         for way, each in others
     )
     bonus = ", without the 1 of the token that each step emits" if left else ""
-    return f"{listed}, of {of}{bonus}" + (f"; {told} tokens per step" if told else "")
+    return f"{listed}, of {of}{bonus}" + (f"; {ways} tokens per step" if ways else "")
 
 
 def _loaded_drafter(v: Values) -> Values:
@@ -130,7 +129,7 @@ def _gpus(v: Values) -> Values:
 
 
 def _state_slots(v: Values) -> Values:
-    """Return the states reserved for a request, and the engine that does so."""
+    """Return the number of states reserved for a request, and the engine that reserves them."""
     first, second = v["states"]
     count = f"{first:g}" if first == second else f"draft_length + {first - 1:g}"
     noun = "state" if first == second == 1 else "states"
@@ -138,7 +137,7 @@ def _state_slots(v: Values) -> Values:
 
 
 def _kernels(v: Values) -> Values:
-    """Return the kernels whose fit a kind uses, and whether they are typical ones."""
+    """Return the kernels whose fit is used, and whether they are typical ones."""
     from specmodel.core.layers.kinds import KINDS
 
     taken = [KINDS[v["taken"]].assumption] if v["taken"] else []
@@ -146,7 +145,7 @@ def _kernels(v: Values) -> Values:
 
 
 def _borrowed(v: Values) -> Values:
-    """Return whose kernels are used: those of a stack, or typical ones."""
+    """Return the kernels that are used: those of a stack, or typical ones."""
     from specmodel.core.machines.kernels import TYPICAL
 
     of_stack = f"kernels of {v['of']}, on the same GPU"
@@ -181,4 +180,4 @@ _WORDS: dict[str, Callable[[Values], Values]] = {
     "typical_all_reduce": _typical_all_reduce,
     "fits_at_bound": lambda v: {"told": " and ".join("{} {} {:.3g}".format(*f) for f in v["fits"])},
 }
-"""What the words of a kind of note need beside its values; all of the text without a template."""
+"""Functions that add words to the values of a note, by kind; ``told`` is the whole text."""

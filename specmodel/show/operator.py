@@ -1,9 +1,7 @@
-"""Show parts of ``predict``: places, risks and the table below its verdict, and its acceptance.
+"""Show parts of ``predict``: places, risks, the table below its verdict, and its acceptance.
 
-It shows acceptance as typed, in tokens per step, and by task.
+It shows the acceptance that a user typed, in tokens per step, and by task.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,11 +10,14 @@ from functools import partial
 import numpy as np
 from msgspec.structs import replace
 
+from specmodel.core.algebra import acceptance
+from specmodel.core.algebra.speculation import expected_tokens_per_step, solve_acceptance_rate
 from specmodel.core.base.errors import InputError, nearest
 from specmodel.core.base.ranges import among, ranges_text
 from specmodel.core.base.text import SCREEN, VERBOSE, wrap
 from specmodel.core.cost.layouts import HELD, num_gpus, smallest_layout
 from specmodel.core.drafters.published import PRESET
+from specmodel.core.prediction.accepted import task_spread
 from specmodel.core.prediction.best import alike_places
 from specmodel.core.prediction.case import Case
 from specmodel.core.prediction.outcome import Prediction
@@ -31,20 +32,20 @@ from specmodel.show.glossary import PAGES
 _TASKS = PAGES["tasks"]["of"]
 _PUBLISHED = PAGES["tasks"]["published"]
 _EXTREMES = ("code", "chat")
-"""Kinds of tasks on which acceptance is told: a high one and a low one."""
+"""Kinds of tasks of which a page shows the acceptance: a high one and a low one."""
 
 
 def _times(target: float, row: Row) -> str:
     """Return a cell with the times per token without and with speculation.
 
-    A time that would round to the target without being equal has more digits.
+    A time that rounds to the target, but differs from it, has more digits.
     """
     is_near = seconds(row["tpot"]) != seconds(row["tpot"], target)
     return filler(f"{{forward_time:s}} -> {{tpot:s{'5' * is_near}}}")(row)
 
 
 def with_alike(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:
-    """Return all rows of best lengths, with the lengths that gain as much as each in words."""
+    """Return rows of best draft lengths, with the range of lengths that gain as much as text."""
     chains = prediction.evaluation.chains
     if chains is None:
         return list(rows)
@@ -63,22 +64,23 @@ def with_alike(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:
 
 
 def table(rows: Sequence[Row], *, columns: str | None, target: float | None) -> str:
-    """Return rows as an operator reads them, or the columns that were asked for.
+    """Return rows as a table of the usual columns, or of the named `columns`.
 
-    What has no room is named below. Times that would read as the `target` have more digits [s].
+    Columns that do not fit on the screen are named below it. Times that would read like the
+    `target` [s] have more digits.
     """
     shown = of_table("verdict", _chosen(columns, rows) if columns else ())
     if target is not None:
         shown = [replace(c, form=partial(_times, target)) if c.name == "tpot" else c for c in shown]
-    if columns:  # all of them, however wide
+    if columns:  # all of them, at any width
         shown = [replace(c, spare=0, is_coordinate=False) for c in shown]
-    elif "alike" in rows[0]:  # beside which a length for all batch sizes says nothing
+    elif "alike" in rows[0]:  # one length at all batch sizes adds nothing to it
         shown = [replace(c, is_coordinate=True) if c.name == "draft_length" else c for c in shown]
     return text_table(rows, shown, remedy="--columns chooses")
 
 
 def chosen_rows(prediction: Prediction, rows: Sequence[Row], columns: str | None) -> list[Row]:
-    """Return rows with the columns that were asked for alone, all without."""
+    """Return rows with the named columns only; all columns if `columns` is None."""
     if columns is None:
         return list(rows)
     names: list[str] = []
@@ -99,7 +101,7 @@ def _chosen(columns: str, rows: Sequence[Row]) -> list[str]:
 
 
 def risk_cause(row: Row, prediction: Prediction) -> str:
-    """Return as text what could cause a loss at a row, where its gain is not sure."""
+    """Return the likeliest cause of a loss at a row whose gain is not sure, as text."""
     needed = tokens_needed(row)
     least, *_ = between_tasks(row, prediction) or [0.0]
     if needed and 0 < least < needed:
@@ -110,17 +112,14 @@ def risk_cause(row: Row, prediction: Prediction) -> str:
 
 
 def place(row: Row, rows: list[Row]) -> str:
-    """Return as text the batch size of a point, and its draft length and context if they vary.
-
-    A draft length chosen for the point is left out.
-    """
+    """Return the place of a point as text, without a draft length that was chosen for it."""
     has_one = len({(r["batch_size"], r["context_length"]) for r in rows}) == len(rows)
     known = {"draft_length"} if has_one else set()
     return report.place({key: row[key] for key in row if key not in known}, rows)
 
 
 def places(some: list[Row], rows: list[Row]) -> str:
-    """Return the batch sizes of some rows as text; the number of points, if other inputs vary."""
+    """Return the batch sizes of some rows as text, or their number if other inputs vary too."""
     sizes = sorted({row["batch_size"] for row in rows})
     if len(sizes) < len(rows):
         return f"{len(some)} of {len(rows)} points"
@@ -128,31 +127,31 @@ def places(some: list[Row], rows: list[Row]) -> str:
     return f"batch size{'s' if len(those) > 1 else ''} {among(sizes, those)}"
 
 
-def would_hold(prediction: Prediction) -> str:
-    """Return a sentence on the fewest GPUs that would do if no request fits; "" if one does."""
+def fewest_gpus(prediction: Prediction) -> str:
+    """Return a sentence on the fewest GPUs that fit a request; "" if a request fits now."""
     if prediction.max_batch_size.any() or prediction.deployment.hardware.kind == "cpu":
         return ""
     try:
         count = num_gpus(smallest_layout(prediction.deployment))
     except InputError as error:
-        return f" Not one request fits: needed are {error.expected}."
+        return f"Not one request fits: needed are {error.expected}."
     held = "weights, drafter and {} requests of {:,} tokens".format(*HELD)
-    return f" Not one request fits: the fewest GPUs that hold {held} are {count}."
+    return f"Not one request fits: the fewest GPUs that hold {held} are {count}."
 
 
 def pasted(options: str, where: str) -> str:
-    """Return an engine's start options as lines of a shell command; "" if there are none."""
+    """Return an engine's start options as lines of a shell command; "" without options."""
     if not options:
         return ""
     own = " (DRAFTER: path of the head)" if "DRAFTER" in options else ""
-    # a shell ends a command where a line ends, but within quotes
+    # a shell command may break lines only between options or within quotes
     whole = (each.replace("-config ", "-config\xa0") for each in re.split(r" (?=--)", options))
     shell = " \\\n".join(map(wrap, _together(whole)))
     return f"{wrap(f'Paste into {where}{own}:')}\n{shell}"
 
 
 def _together(options: Iterable[str]) -> list[str]:
-    """Return options in lines, as many to a line as have room."""
+    """Return lines of options, with as many options in a line as fit."""
     lines = [""]
     for each in options:
         is_full = len(lines[-1]) + len(each) > SCREEN.get() - 3
@@ -160,59 +159,55 @@ def _together(options: Iterable[str]) -> list[str]:
     return [line.strip() for line in lines]
 
 
-def with_tokens(prediction: Prediction, best: Row, *, is_told: bool = False) -> Prediction:
-    """Return a prediction whose assumed acceptance is stated in tokens per step at row `best`.
+def with_tokens(prediction: Prediction, best: Row, *, has_length: bool) -> Prediction:
+    """Return a prediction whose assumed acceptance is a text in tokens per step at row `best`.
 
-    With its draft length, unless that `is_told` above.
-    Where draft lengths were given, `max_draft_length` is no longer among the assumptions.
+    The text has the draft length, unless the page `has_length` already. If draft lengths were
+    given, `max_draft_length` is removed from the assumptions.
     """
     assumed = dict(prediction.assumptions)
     if not report.is_at_best(prediction) and prediction.evaluation.chains is None:
         assumed.pop("max_draft_length", None)
     if length := best["draft_length"]:
-        told = f"{best['tokens_per_step']:.2f} tokens per step"
-        told += "" if is_told else f" with {length} drafted"
+        text = f"{best['tokens_per_step']:.2f} tokens per step"
+        text += "" if has_length else f" with {length} drafted"
         if by_task := tokens_on_tasks(prediction, best):
-            told += _on_task(prediction.case, by_task)
+            text += _on_task(prediction.case, by_task)
         elif prediction.evaluation.acceptance.spread and (ends := between_tasks(best, prediction)):
-            told += " ({:.2f} to {:.2f} by task)".format(*ends)
+            text += " ({:.2f} to {:.2f} by task)".format(*ends)
         assumed.pop("acceptance_by_position", None)
         source = assumed.get("acceptance")
         if source and by_task and not VERBOSE.get() and is_of_pair(prediction.case):
             source = _PUBLISHED + str(source).rpartition(")")[2]
-        told += f", {source}" if source else _typed(prediction, length)
-        assumed["acceptance"] = told
+        text += f", {source}" if source else _typed(prediction, length)
+        assumed["acceptance"] = text
     return replace(prediction, assumptions=assumed, told=prediction.notes)
 
 
 def tokens_on_tasks(prediction: Prediction, best: Row) -> dict[str, float]:
-    """Return the tokens per step at row `best` by kind of task, {} where none are published."""
+    """Return the published tokens per step at row `best` by kind of task; {} for none."""
     case, length = prediction.case, best["draft_length"]
     is_chain = bool(prediction.evaluation.is_chain.all())
     return case.tokens_by_task(length) if case and length and is_chain else {}
 
 
 def _on_task(case: Case | None, by_task: dict[str, float]) -> str:
-    """Say on which task tokens are; of mixed use also how many on some tasks, or `VERBOSE` all."""
+    """Return the kind of task as text; for mixed use, with tokens on two tasks, or on all."""
     template = _TASKS.get(case.accepted.tasks, _TASKS["shares"]) if case else ""
     shown = {name: by_task[name] for name in (by_task if VERBOSE.get() else _EXTREMES)}
     return " ".join(["", *lines([template], {"tokens_by_task": Fact(shown, "token")})])
 
 
 def is_of_pair(case: Case | None) -> bool:
-    """Return whether acceptance is that published of the very target and drafter."""
+    """Return whether the acceptance is the published one of this target and drafter."""
     return case is not None and case.accepted.form.get("acceptance", PRESET) == PRESET
 
 
 def between_tasks(row: Row, prediction: Prediction) -> list[float]:
-    """Return the tokens per step between which 80 % of the tasks of a head lie, for a row.
+    """Return the range of tokens per step that includes 80 % of the tasks of a head, at a row.
 
-    [] where the gain does not vary by task: of look-ups, trees and prefill.
+    [] for look-ups, trees and prefill, whose gain does not vary by task.
     """
-    from specmodel.core.algebra import acceptance
-    from specmodel.core.algebra.speculation import expected_tokens_per_step, solve_acceptance_rate
-    from specmodel.core.prediction.accepted import task_spread
-
     e, length = prediction.evaluation, row["draft_length"]
     if not length or e.deployment.drafter.is_lookup or e.prefill or not e.is_chain.all():
         return []
@@ -224,14 +219,14 @@ def between_tasks(row: Row, prediction: Prediction) -> list[float]:
 
 
 def _typed(prediction: Prediction, length: int) -> str:
-    """Return the acceptance as it was typed, in brackets, for drafts of `length` [token]."""
+    """Return the acceptance that the user typed, in brackets, for drafts of `length` [token]."""
     case, rate = prediction.case, prediction.deployment.drafter.proposal_rate
     given = (case and case.acceptance) or prediction.evaluation.acceptance
-    told = report.given_told(given).removeprefix("acceptance ")
+    text = report.given_text(given).removeprefix("acceptance ")
     ways = case.accepted.ways if case else {}
     if len(ways) > 1 or any(way.startswith("cumulative") for way in ways):
-        told = f"by position {notes.rates_read({'ways': ways, 'length': length, 'rate': rate})}"
+        text = f"by position {notes.rates_read({'ways': ways, 'length': length, 'rate': rate})}"
     measured_at = prediction.evaluation.acceptance.measured_draft_length
-    told += "" if measured_at is None else f" at draft length {measured_at:g}"
+    text += "" if measured_at is None else f" at draft length {measured_at:g}"
     share = f", a proposal in {100 * rate:g} % of steps" if rate < 1 else ""
-    return f" ({told}{share})"
+    return f" ({text}{share})"

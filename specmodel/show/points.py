@@ -1,36 +1,44 @@
-"""Show a prediction's points: lengths, the peak, break-even, tasks, and plain decoding."""
+"""Show views of a prediction's points: lengths, the peak, break-even, tasks, plain decoding.
 
-from __future__ import annotations
+The times of components of passes are here too, as several views have them.
+"""
+
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from specmodel import plan
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.ranges import spans
-from specmodel.core.base.text import TABLE, wrap
+from specmodel.core.base.text import TABLE, Columns, align, wrap
 from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.predicting import at_all_lengths, predicted, with_known_intervals
-from specmodel.core.prediction.table import Row, varies
+from specmodel.core.prediction.table import Row, columns_of, varies
 from specmodel.plan import curves
 from specmodel.plan.advice import gain_of
 from specmodel.plan.ranking import lengths_by_size
 from specmodel.show import operator, report
 from specmodel.show.columns import of_table
-from specmodel.show.components import component_rows, component_tables, fields_of
 from specmodel.show.facts import AT, Fact, picked
-from specmodel.show.forms import Answer, text_table
+from specmodel.show.forms import Answer, records, text_table
 from specmodel.show.glossary import PAGES
 from specmodel.show.views import case as case_of
 
 _KINDS = {"break_even_tokens_per_step": "pays", "sure_tokens_per_step": "surely pays"}
-"""What is so above it, by column."""
+"""Columns of acceptance, and the verb that is true above it."""
 _USUAL = 3
-"""Draft length at which published acceptance is told, or the nearest considered [token]."""
+"""Draft length at which published acceptance is shown, or the nearest one considered [token]."""
 _REMEDY = "to_frame(), --csv and --json have all"
-"""What has the columns of plain decoding that have no room."""
+"""Where to find columns of plain decoding that do not fit on the screen."""
+_ALWAYS = ("forward", "verify", "prefill")
+"""Passes of all points; other passes exist only with a draft, or only without one."""
+_NONE: Row = dict.fromkeys(("time", "hidden_time", "peak_share"))
+_FEW_PASSES = 2
+"""Most passes for which a table has room for hidden times and shares of the peak [-]."""
 
 
 def lengths(prediction: Prediction, *, interval: bool | None = None) -> Answer:
-    """Return the speedup of each length, none included, by batch size and context, in all forms."""
+    """Return the speedup of each draft length, 0 included, by batch size and context."""
     p = report.with_ends(at_all_lengths(case_of(prediction)), interval)
     names = PAGES["tables"]["lengths_by_size"].split()
     every = {tuple(row[name] for name in names[:3]): row for row in p.rows()}.values()
@@ -53,7 +61,7 @@ def lengths(prediction: Prediction, *, interval: bool | None = None) -> Answer:
 
 
 def peak(prediction: Prediction, *, interval: bool | None = None) -> Answer:
-    """Return the batch sizes at which speculation pays, and where most, in all forms."""
+    """Return the batch sizes at which speculation pays, and the largest speedup."""
     p = report.with_ends(prediction, interval)
     if case_of(p).draft_length is not None and not p.draft_length.all():
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
@@ -81,7 +89,7 @@ def peak(prediction: Prediction, *, interval: bool | None = None) -> Answer:
 
 
 def tasks(prediction: Prediction, *, interval: bool | None = None) -> Answer:
-    """Return the best length of each kind of task that acceptance is published of, in all forms."""
+    """Return the best draft length for each kind of task with published acceptance."""
     rows = list[Row]()
     for task, case in curves.cases_by_task(case_of(prediction)).items():
         p = report.with_ends(predicted(case), interval)
@@ -93,18 +101,18 @@ def tasks(prediction: Prediction, *, interval: bool | None = None) -> Answer:
     prediction = replace(prediction, assumptions=others)
 
     size = min(row["batch_size"] for row in rows)
-    least = [row for row in rows if row["batch_size"] == size]
+    first = [row for row in rows if row["batch_size"] == size]
     facts = {
         "batch_size": Fact(size, "request"),
-        "best_lengths": Fact({row["task"]: row["alike"] for row in least}, "token"),
-        "speedups": Fact({row["task"]: row["speedup"] for row in least}),
+        "best_lengths": Fact({row["task"]: row["alike"] for row in first}, "token"),
+        "speedups": Fact({row["task"]: row["speedup"] for row in first}),
     }
     texts = PAGES["tasks"]["lines"]
     return report.answer(prediction, rows, texts, lambda: [text_table(rows, "tasks")], facts)
 
 
 def plain(prediction: Prediction, *, components: bool = False) -> Answer:
-    """Return a prediction of plain decoding in all forms, with its components if asked for."""
+    """Return a prediction of plain decoding in all forms, with its components if asked."""
     rows = prediction.rows()
     fitting = [row for row in rows if row["batch_size"] <= row["max_batch_size"]]
     points = fitting or rows
@@ -120,15 +128,19 @@ def plain(prediction: Prediction, *, components: bool = False) -> Answer:
         parts += [component_tables(prediction)] if components else []
         return report.page(prediction, words, *parts)
 
-    fields = fields_of(prediction, list, components=components)
-    shown, told = component_rows(prediction) if components else rows, prediction.warnings
-    return Answer(page=page, facts=facts, fields=fields, rows=shown, warnings=told)
+    return Answer(
+        page=page,
+        facts=facts,
+        fields=fields_of(prediction, list, components=components),
+        rows=component_rows(prediction) if components else rows,
+        warnings=prediction.warnings,
+    )
 
 
 def break_even(prediction: Prediction) -> Answer:
-    """Return the acceptance from which speculation pays, and surely pays, in all forms.
+    """Return the acceptance above which speculation pays, and above which it surely pays.
 
-    Whatever acceptance it was predicted with changes nothing, unless it is by context.
+    The acceptance of the prediction changes nothing, unless it is by context.
     """
     p = with_known_intervals(prediction)
     least = curves.break_even_rows(p)
@@ -172,7 +184,7 @@ def break_even(prediction: Prediction) -> Answer:
 
 
 def _needed(kept: list[Row], kind: str, name: str) -> dict[str, Fact]:
-    """Return the least acceptance of `kind`, at the easiest and at the hardest point, by `name`.
+    """Return facts `name`_from and `name`_everywhere: the acceptance at the easiest, hardest point.
 
     `kind` is "break_even" or "sure".
     """
@@ -191,5 +203,60 @@ def _needed(kept: list[Row], kind: str, name: str) -> dict[str, Fact]:
 
 
 def _placed(row: Row, rows: list[Row]) -> Row:
-    """Return a row with its place among others."""
+    """Return a row with its place among the rows as text."""
     return row | {"where": operator.place(row, rows)}
+
+
+def fields_of(prediction: Prediction, kept: Callable[..., list[Row]], *, components: bool) -> Row:
+    """Return the JSON of a prediction: the rows that `kept` returns, with components if asked."""
+    rows = prediction.rows()
+    if components:
+        for row, passes in zip(rows, _passes(prediction), strict=True):
+            row["components"] = {
+                kind: {name: component["time"] for name, component in of_pass.items()}
+                for kind, of_pass in passes.items()
+            }
+    return report.case_fields(prediction) | {"units": prediction.units(), "rows": kept(rows)}
+
+
+def component_rows(prediction: Prediction) -> list[Row]:
+    """Return a row for each point, pass and component."""
+    return records(plan.pass_components(prediction))
+
+
+def component_tables(prediction: Prediction) -> str:
+    """Return a table for each point: the times of components by pass.
+
+    With at most two passes, a table also has the time that runs during other work, and the share of
+    the data sheet's peak: of its bandwidth or of its arithmetic, whichever is larger.
+    """
+    points, blocks = prediction.rows(), []
+    drafted = ", draft length {draft_length}" if "draft_length" in points[0] else ""
+    title = f"batch size {{batch_size}}{drafted}, context {{context_length}}"
+    for point, passes in zip(points, _passes(prediction), strict=True):
+        is_idle = not point.get("draft_length", 1)
+        shown = {k: rows for k, rows in passes.items() if k in _ALWAYS or ("idle" in k) == is_idle}
+        names = [*dict.fromkeys(name for rows in passes.values() for name in rows)]
+        columns: Columns = [("component", [*names, "total"])]
+        for kind, rows in shown.items():
+            total = sum(row["time"] for row in rows.values())
+            every = [rows.get(name, _NONE) for name in names] + [_NONE | {"time": total}]
+            cells = [row | {"share": row["time"] and row["time"] / total} for row in every]
+            wanted = [(kind.replace(" ", "\n"), "{time:s}"), ("", "{share:.0%}")]
+            if len(shown) <= _FEW_PASSES:
+                hides = any(row["hidden_time"] for row in rows.values())
+                wanted += [("hidden", "{hidden_time:s}")] * hides
+                wanted += [("of\npeak", "{peak_share:.0%}")]
+            columns += columns_of(cells, wanted)
+        blocks.append(f"{title.format_map(point)}\n{align(columns, left=['component'])}")
+    return "\n\n".join(blocks)
+
+
+def _passes(prediction: Prediction) -> list[dict[str, dict[str, Row]]]:
+    """Return for each point the rows of its components, by pass and component."""
+    rows = component_rows(prediction)
+    points: list[dict[str, dict[str, Row]]] = [{} for _ in range(prediction.batch_size.size)]
+    each = len(rows) // len(points)  # all points have the same components
+    for i, row in enumerate(rows):
+        points[i // each].setdefault(row["pass"], {})[row["component"]] = row
+    return points

@@ -1,7 +1,4 @@
-"""Write the words that commands share: the deployment, reasons, errors, assumptions.
-
-This module imports nothing heavy, as commands import it even for their help alone.
-"""
+"""Write the text that answers share: the deployment, reasons, errors, assumptions."""
 
 from __future__ import annotations
 
@@ -11,23 +8,27 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
+from numpy import array, ravel
 
+from specmodel.core.algebra.acceptance import Acceptance
 from specmodel.core.base.ranges import among
 from specmodel.core.base.text import VERBOSE, wrap
+from specmodel.core.cost.deploying import PART_DTYPES
+from specmodel.core.cost.deployment import Deployment
+from specmodel.core.prediction.case import DEFAULT_BATCH_SIZES
+from specmodel.core.prediction.cautions import is_modelled
+from specmodel.core.prediction.intervals import states_errors
+from specmodel.core.prediction.outcome import Prediction
+from specmodel.core.prediction.predicting import with_intervals, with_known_intervals
 from specmodel.core.prediction.table import Form, Row, varies
-from specmodel.show.behind import assumed_text, behind, briefly, what_if_text
+from specmodel.show.behind import CHANGES, assumed_text, behind, briefly
 from specmodel.show.columns import units
 from specmodel.show.facts import Fact, Facts, known, lines as lines_of
 from specmodel.show.forms import Answer, by_batch_size
 from specmodel.show.glossary import PAGES
 from specmodel.show.notes import in_words
 
-if TYPE_CHECKING:
-    from pandas import DataFrame as DataFrame
-
-    from specmodel.core.algebra.acceptance import Acceptance
-    from specmodel.core.cost.deployment import Deployment as Deployment
-    from specmodel.core.prediction.outcome import Prediction as Prediction
+if TYPE_CHECKING:  # not all answers need them
     from specmodel.plan import Plan
     from specmodel.plan.sensitivity import Sensitivity
 
@@ -55,36 +56,30 @@ def caption(case: Case) -> str:
     """Return the caption of a figure: heading, engine, and the source or value of acceptance."""
     d, asked = case.deployment, getattr(getattr(case, "prediction", case), "case", None)
     if source := case.assumptions.get("acceptance"):
-        told = f"acceptance {'typical' if 'heads of' in str(source) else 'as published'}"
+        acceptance = f"acceptance {'typical' if 'heads of' in str(source) else 'as published'}"
     else:
-        told = given_told(asked.acceptance) if asked and asked.acceptance else ""
-    return ", ".join(filter(None, [heading(d), d.engine.name, told]))
+        acceptance = given_text(asked.acceptance) if asked and asked.acceptance else ""
+    return ", ".join(filter(None, [heading(d), d.engine.name, acceptance]))
 
 
-def given_told(acceptance: Acceptance) -> str:
+def given_text(acceptance: Acceptance) -> str:
     """Return an acceptance as text: the form in which it was given, and its values."""
-    from numpy import ravel
-
     if pairs := acceptance.acceptance_by_context:
-        told = [f"{context:g}:{tokens:g}" for context, tokens in dict(pairs).items()]
+        values = [f"{context:g}:{tokens:g}" for context, tokens in dict(pairs).items()]
     else:
-        told = [f"{value:g}" for value in ravel(getattr(acceptance, acceptance.form))]
-    return f"{acceptance.form.replace('_', ' ')} {','.join(told)}"
+        values = [f"{value:g}" for value in ravel(getattr(acceptance, acceptance.form))]
+    return f"{acceptance.form.replace('_', ' ')} {','.join(values)}"
 
 
 def verbs(prediction: Prediction) -> tuple[str, str]:
-    """Return the verbs for a gain and for none; "may" for an engine that is not modelled."""
-    from specmodel.core.prediction.cautions import is_modelled
-
+    """Return the verbs for a gain and for no gain, with "may" if the engine is not modelled."""
     e = prediction.evaluation
     is_known = is_modelled(e.deployment, e.points["context_length"])
     return ("pays", "does not pay") if is_known else ("may pay", "may not pay")
 
 
 def with_ends(prediction: Prediction, interval: bool | None) -> Prediction:
-    """Return a prediction with intervals: where errors are known, asked for, or without."""
-    from specmodel.core.prediction.predicting import with_intervals, with_known_intervals
-
+    """Return a prediction with intervals (True), without (False), or if errors are known (None)."""
     if interval is False or (prediction.intervals and not interval):
         return prediction
     return (with_intervals if interval else with_known_intervals)(prediction)
@@ -94,13 +89,13 @@ def behind_speedup(row: Row, prediction: Prediction) -> dict[str, Fact]:
     """Return the figures behind a row's speedup, such as target efficiency."""
     target, best = prediction.deployment.target, row["best_draft_length"]
     names = ("target_efficiency", "active_experts", "active_experts_verify")
-    told = {name: row[name] for name in (*names, "break_even_acceptance_rate")}
-    told["num_experts"] = target.num_experts if target.is_moe else None
+    values = {name: row[name] for name in (*names, "break_even_acceptance_rate")}
+    values["num_experts"] = target.num_experts if target.is_moe else None
     if best not in (None, row["draft_length"]):
         is_longest = best == prediction.max_draft_length
-        told["best_length"] = f"{best} (the longest considered)" if is_longest else best
-    told["limited_by"] = None if row["limited_by"] == "none" else row["limited_by"]
-    return {name: Fact(value) for name, value in told.items()}
+        values["best_length"] = f"{best} (the longest considered)" if is_longest else best
+    values["limited_by"] = None if row["limited_by"] == "none" else row["limited_by"]
+    return {name: Fact(value) for name, value in values.items()}
 
 
 def place(row: Row, rows: list[Row]) -> str:
@@ -115,24 +110,21 @@ def place(row: Row, rows: list[Row]) -> str:
 def page(
     case: Case, words: Iterable[str], *parts: str, notes: Iterable[str] = (), tasks: str = ""
 ) -> str:
-    """Return the page of an answer: verdict, heading, other words, warnings, parts, what is behind.
+    """Return the page of an answer: verdict, heading, other words, warnings, parts, its basis.
 
-    `words` and `notes` are paragraphs, to be wrapped, of which the first is the verdict; `parts`
-    are tables, printed as they are; `tasks` is a sentence on acceptance by task. Kernels, engine
-    and assumptions close the page: those that matter most, or all if `VERBOSE`.
+    `words` and `notes` are paragraphs, which are wrapped here; the first of `words` is the verdict.
+    `parts` are tables. `tasks` is a sentence on acceptance by task. The page ends with kernels,
+    engine and the assumptions that matter most, or all assumptions if `VERBOSE`.
     """
-    from specmodel.core.prediction.intervals import states_errors
-
     assumed, d = dict(case.assumptions), case.deployment
     if "acceptance" in assumed and states_errors(d, getattr(case, "context_length", 0.0)):
         evaluation = getattr(case, "evaluation", None)
         spread = evaluation.acceptance.spread if evaluation else 0.0
-        is_told = bool(VERBOSE.get())
-        told = _INTERVALS["exact"] + _INTERVALS["of_hosts"] * (is_told and d.engine.fit is not None)
-        told = _INTERVALS["spread"].format(spread) * is_told if spread else told
+        is_long = bool(VERBOSE.get())
+        text = _INTERVALS["exact"] + _INTERVALS["of_hosts"] * (is_long and d.engine.fit is not None)
+        text = _INTERVALS["spread"].format(spread) * is_long if spread else text
         assumed = with_brief_source(assumed)
-        acceptance = [str(assumed["acceptance"]), told, tasks]
-        assumed["acceptance"] = ". ".join(filter(None, acceptance))
+        assumed["acceptance"] = ". ".join(filter(None, [assumed["acceptance"], text, tasks]))
     title = heading(d)
     if d.tensor_parallel > 1 and "tensor parallel" not in title:
         title += f" (tensor parallel {d.tensor_parallel})"
@@ -147,7 +139,7 @@ def with_brief_source(assumed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def brief_source(source: str) -> str:
-    """Return the source of an acceptance, unless `VERBOSE` without what was measured."""
+    """Return the source of an acceptance; without the measurement unless `VERBOSE`."""
     if VERBOSE.get():
         return source
     who, *caution = re.split("; (?=from |of )", source)
@@ -163,12 +155,13 @@ def laid_out(
     parts: Iterable[str],
     notes: Iterable[str] = (),
 ) -> str:
-    """Return the page of an answer from its heading, its text and the sentences of `behind`."""
+    """Return the page of an answer from its heading, its text and the sentences on its basis."""
     verdict, *others = words
     assumed = dict(assumptions)
     source = assumed.pop("acceptance", None)
-    told = [f"Acceptance: {source}."] if source else []
-    opening = [verdict, title, *what_if_text(assumed), *told, *others]
+    acceptance = [f"Acceptance: {source}."] if source else []
+    what_if = [f"What if: {assumed[CHANGES]}."] if CHANGES in assumed else []
+    opening = [verdict, title, *what_if, *acceptance, *others]
     blocks = [
         "\n".join(map(wrap, opening)),
         *(wrap(f"Warning: {warning}.") for warning in warnings),
@@ -180,9 +173,9 @@ def laid_out(
 
 
 def if_it_fitted(verdict: str, largest: int = 0, counted: str = "") -> str:
-    """Return a verdict that holds only if more fitted in memory than `largest` [request].
+    """Return a verdict under the condition that more than `largest` requests fit in memory.
 
-    `counted` says what of each request.
+    `counted` is a text on the context and drafts of each request.
     """
     unfit = f"Only batch sizes up to {largest} fit in memory{counted}"
     unfit = unfit if largest else "Nothing fits in memory"
@@ -191,7 +184,7 @@ def if_it_fitted(verdict: str, largest: int = 0, counted: str = "") -> str:
 
 
 def opening(templates: Iterable[str], facts: Facts, fits: object) -> list[str]:
-    """Return the headline and the lines below it; the headline says so if nothing `fits`."""
+    """Return the headline and the lines below it, with "Nothing fits" first unless `fits`."""
     headline, *lines = lines_of(templates, facts)
     return [headline if fits else if_it_fitted(headline), *lines]
 
@@ -203,7 +196,7 @@ def answer(
     tables: Callable[[], Iterable[str]],
     facts: Facts,
 ) -> Answer:
-    """Return rows found from one prediction, in all forms."""
+    """Return an answer in all forms: `rows` computed from one prediction."""
     page_of = partial(page, prediction, opening(templates, facts, prediction.fits.any()))
     return comparison({"": prediction}, rows, lambda: page_of(*tables()), facts)
 
@@ -214,16 +207,16 @@ def comparison(
     page: Callable[[], str],
     facts: Facts,
 ) -> Answer:
-    """Return rows found from several predictions by name, in all forms."""
+    """Return an answer in all forms: rows computed from several predictions by name."""
     of_cases = [{"alternative": name} | case_fields(p) for name, p in predictions.items()]
     fields = {"cases": of_cases, "units": units(found[0]), "rows": found}
     warnings = dict.fromkeys(warning for p in predictions.values() for warning in p.warnings)
     cases = {caption(p) for p in predictions.values()}
-    if len(cases) > 1:  # layouts may be all that differs
+    if len(cases) > 1:  # they may differ only in layouts
         cases = {re.sub(r" \(tensor parallel[^)]*\)", "", case) for case in cases}
     case = cases.pop() if len(cases) == 1 else ""
-    told, warned = known(facts.items()), [*warnings]
-    return Answer(page=page, facts=told, fields=fields, rows=found, warnings=warned, case=case)
+    shown, warned = known(facts.items()), [*warnings]
+    return Answer(page=page, facts=shown, fields=fields, rows=found, warnings=warned, case=case)
 
 
 def fitting(rows: Sequence[Row]) -> list[Row]:
@@ -232,20 +225,18 @@ def fitting(rows: Sequence[Row]) -> list[Row]:
 
 
 def is_at_best(prediction: Prediction) -> bool:
-    """Return whether a prediction is at the best draft length of each point."""
+    """Return whether each point of a prediction has its best draft length."""
     return prediction.case is None or prediction.case.draft_length is None
 
 
 def with_room(rows: Sequence[Row], prediction: Prediction) -> list[Row]:
-    """Return the rows that a page shows: all; of the default batch sizes, those that fit."""
-    from specmodel.core.prediction.case import DEFAULT_BATCH_SIZES
-
+    """Return the rows that a page shows: only those that fit if batch sizes are the default."""
     is_usual = {*prediction.batch_size.flat} == {*DEFAULT_BATCH_SIZES}
     return fitting(rows) if is_usual else [*rows]
 
 
 def by_length(found: Sequence[Row], title: str, form: Form) -> str:
-    """Return cells of batch sizes down and draft lengths across, a table for each context."""
+    """Return a table for each context, with a row per batch size and a column per draft length."""
     kept, blocks = fitting(found), []
     contexts = sorted({row["context_length"] for row in kept})
     for context in contexts:
@@ -262,22 +253,22 @@ def by_length(found: Sequence[Row], title: str, form: Form) -> str:
     return "\n\n".join(blocks)
 
 
-def ended(rows: Sequence[Row], prediction: Prediction, length: str = "draft_length") -> str:
-    """Return a note on drafts of rows that end at a CUDA graph, not by acceptance; else ""."""
-    from numpy import array
-
-    drafts = [row for row in rows if row[length] < prediction.max_draft_length]
-    sizes, lengths = (array([row[name] for row in drafts]) for name in ("batch_size", length))
+def ended(rows: Sequence[Row], prediction: Prediction) -> str:
+    """Return a note on rows whose draft length is limited by CUDA graphs; "" without such rows."""
+    drafts = [row for row in rows if row["draft_length"] < prediction.max_draft_length]
+    sizes, lengths = (
+        array([row[name] for row in drafts]) for name in ("batch_size", "draft_length")
+    )
     return str(prediction.deployment.graph_note(sizes, lengths + 1.0) or "")
 
 
 def left_out(rows: Sequence[Row]) -> str:
-    """Return a line with the batch sizes that do not fit in memory while others do; else ""."""
+    """Return a line with the batch sizes that do not fit in memory; "" if all or none fit."""
     sizes = [row["batch_size"] for row in rows]
     lacking = {*sizes} - {row["batch_size"] for row in fitting(rows)}
     plural, verb = ("s", "do") if len(lacking) > 1 else ("", "does")
-    told = f"Batch size{plural} {among(sizes, lacking)} {verb} not fit in memory."
-    return f"\n{told}" if lacking else ""
+    text = f"\nBatch size{plural} {among(sizes, lacking)} {verb} not fit in memory."
+    return text if lacking else ""
 
 
 def case_fields(case: Case) -> dict[str, Any]:
@@ -290,9 +281,7 @@ def case_fields(case: Case) -> dict[str, Any]:
 
 
 def deployment_fields(deployment: Deployment) -> dict[str, Any]:
-    """Return every setting of a deployment, so that saved files can be told apart."""
-    from specmodel.core.cost.deploying import PART_DTYPES
-
+    """Return every setting of a deployment for JSON."""
     d = deployment
     own = asdict(d)
     if d.recurrent_model is None:

@@ -1,7 +1,5 @@
 """Show ``predict`` without known acceptance: the acceptance from which speculation pays."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,10 +11,10 @@ from specmodel.core.prediction.predicting import predicted
 from specmodel.core.prediction.table import Column, Row
 from specmodel.plan.config_formats import accepted_lengths, start_options
 from specmodel.plan.decision import Decision, decide
-from specmodel.show import forms, operator, report
+from specmodel.show import operator, report
 from specmodel.show.columns import of_table, units
 from specmodel.show.facts import Fact, known, lines
-from specmodel.show.forms import text_table
+from specmodel.show.forms import Answer, text_table
 from specmodel.show.glossary import PAGES
 from specmodel.show.views import case as case_of
 
@@ -27,18 +25,18 @@ _TEXTS = PAGES["turned"]
 
 def turned_answer(
     prediction: Prediction, turned: Turned, judged: Mapping[str, Any], *, components: bool
-) -> forms.Answer:
+) -> Answer:
     """Return the break-even acceptance in all forms, for a prediction without an acceptance.
 
-    Components and arguments in `judged`, such as a target, are refused: they need one.
+    Components and the arguments in `judged`, such as a target, need an acceptance and are refused.
     """
     refuse_given(judged, judged, "acceptance too, such as a rate")
     if components:
-        _ = case_of(prediction).known_acceptance  # refuses
+        _ = case_of(prediction).known_acceptance  # raises
     case, decision = case_of(prediction), None
-    if turned.heads and not case.has_trees:  # what would be pasted with the median of these
+    if turned.heads and not case.has_trees:  # the options for their median
         decision = decide(predicted(case.with_typical()))
-    if decision and decision.graphs:  # with which it is pasted
+    if decision and decision.graphs:  # the options set these graphs
         graphs: Any = case_of(decision.prediction).where.named["graph_limit"]
         prediction = predicted(case.with_graphs_of(graphs))
         turned = prediction.turned or turned
@@ -49,7 +47,7 @@ def turned_answer(
     usual, options, where = _measured_with(prediction, decision, paying)
     needed = sorted((float(row[_NEEDED]), row["batch_size"]) for row in able)
     gains = [[row[_column(level)] for row in able] for level in turned.speedups if able]
-    told = _published(prediction, turned) | {"verb": Fact(report.verbs(prediction)[0])}
+    of_page = _published(prediction, turned) | {"verb": Fact(report.verbs(prediction)[0])}
     facts = {
         "pays_from": Fact(needed[0][0] if needed else None, "token"),
         "pays_from_at": Fact(needed[0][1] if needed else None, "request"),
@@ -60,9 +58,9 @@ def turned_answer(
         "one_length": Fact(usual or None, "token"),
         "engine_option": Fact(options),
         "paste_into": Fact(where),
-        "fewest_gpus": Fact(operator.would_hold(prediction).strip()),
+        "fewest_gpus": Fact(operator.fewest_gpus(prediction)),
     }
-    words = [*[_TEXTS["none"]] * (not needed), *lines(_TEXTS["lines"], told | facts)]
+    words = [*[_TEXTS["none"]] * (not needed), *lines(_TEXTS["lines"], of_page | facts)]
 
     def page() -> str:
         pasted = [operator.pasted(options, where)] if options else []
@@ -71,10 +69,9 @@ def turned_answer(
     of = prediction.units() | units(rows[0])
     fields = report.case_fields(prediction)
     fields |= {"units": {name: of.get(name, "-") for name in rows[0]}, "rows": rows}
-    return forms.Answer(
+    return Answer(
         page=page,
         facts=known(facts.items()),
-        paste=options,
         fields=fields,
         rows=rows,
         warnings=prediction.warnings,
@@ -85,7 +82,7 @@ def turned_answer(
 def _measured_with(
     prediction: Prediction, decision: Decision | None, paying: Sequence[Row]
 ) -> tuple[int, str, str]:
-    """Return the draft length to measure with, the start options and the program; 0 for none."""
+    """Return the draft length to measure with (0: none), the start options and the program."""
     if not paying or prediction.turned is None or prediction.turned.heads is None:
         return 0, "", ""
     if decision:
@@ -113,7 +110,7 @@ def _column(level: str) -> str:
 
 
 def _published(prediction: Prediction, turned: Turned) -> dict[str, Fact]:
-    """Return whose published heads these are, or why none tells."""
+    """Return the source of the published heads, or why there are none."""
     heads, others = turned.heads, case_of(prediction).heads
     if heads:
         source = f"{heads.drafter} of {heads.num_targets} targets, by November 2026"
@@ -124,7 +121,7 @@ def _published(prediction: Prediction, turned: Turned) -> dict[str, Fact]:
 
 
 def _table(rows: Sequence[Row], turned: Turned) -> str:
-    """Return the table of a question turned round."""
+    """Return the table of break-even acceptance."""
     heads = [
         Column(_column(level), "-", "", level.replace(" ", "\n"), ".2f", spare=6 + i)
         for i, level in enumerate(turned.speedups)

@@ -1,6 +1,4 @@
-"""Show ``predict``: whether speculation pays, how much, how sure, and what to paste."""
-
-from __future__ import annotations
+"""Show ``predict``: whether speculation pays, how much, how surely, and the engine's options."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,15 +15,17 @@ from specmodel.plan.advice import Verdict, better_layout, gain_of
 from specmodel.plan.config_formats import start_options
 from specmodel.plan.decision import Decision, decide
 from specmodel.plan.within import LargestBatches
-from specmodel.show import forms, glossary, operator, report
+from specmodel.show import operator, report
 from specmodel.show.behind import ground_facts, ground_texts
-from specmodel.show.components import component_rows, component_tables, fields_of
 from specmodel.show.facts import Fact, Facts, known, lines, with_ends
-from specmodel.show.glossary import PAGES
+from specmodel.show.forms import Answer
+from specmodel.show.glossary import PAGES, limits_text
+from specmodel.show.points import component_rows, component_tables, fields_of
+from specmodel.show.turned import turned_answer
 
 _TEXTS = PAGES["verdict"]
 _ADVISED = {"on", "on where it pays", "off", "off below", "close", "depends", "typed"}
-"""Headlines that advise, beside which it stands how sure they are."""
+"""Headlines that advise; each is followed by how sure it is."""
 
 
 def answer(
@@ -35,16 +35,14 @@ def answer(
     columns: str | None = None,
     interval: bool | None = None,
     components: bool = False,
-) -> forms.Answer:
+) -> Answer:
     """Return the verdict on a prediction in all forms; `tpot_target` adds the largest batch.
 
-    A prediction at best draft lengths is judged as what is pasted: one length, or a schedule.
-    `interval` says whether to show intervals; None shows them where errors are known. All that is
-    computed is computed here: the forms only tell it.
+    A prediction at best draft lengths is judged with the engine options that the page shows: one
+    length, or a schedule. With `interval` None, intervals are shown if errors are known. All values
+    are computed here; the forms only print them.
     """
     if prediction.turned:
-        from specmodel.show.turned import turned_answer
-
         asked = {"tpot_target": tpot_target, "columns": columns}
         return turned_answer(prediction, prediction.turned, asked, components=components)
     at_best = prediction
@@ -59,7 +57,7 @@ def answer(
     kind = _kind(judged, prediction, decision)
     paste = _paste(prediction, shown, decision)
     is_known = report.verbs(prediction)[0] == "pays" and any(row["fits"] for row in every)
-    told = {
+    every_fact = {
         "advice": Fact(_advice(judged, decision) if is_known else None),
         "how_sure": Fact(judged.word),
         "share_held": Fact(judged.share_held if is_known else None),
@@ -70,43 +68,42 @@ def answer(
         **(better_layout(at_best, shown) if report.is_at_best(at_best) else {}),
         "risk": Fact(operator.risk_cause(judged.risk, prediction) if judged.risk else None),
         "risk_at": Fact(judged.risk["batch_size"] if judged.risk else None, "request"),
-        "fewest_gpus": Fact(operator.would_hold(prediction).strip()),
+        "fewest_gpus": Fact(operator.fewest_gpus(prediction)),
         **ground_facts(prediction.evaluation),
         **_measured_first(judged, prediction),
         **(within.facts() if within else {}),
     }
-    facts = known(told.items())
+    facts = known(every_fact.items())
     texts = _texts(kind, judged, len(every))
     texts |= {"best_at": Fact(best["batch_size"]), **report.behind_speedup(judged.best, prediction)}
 
     def page() -> str:
-        """Return the verdict, the table, what to paste, and what it rests on."""
-        told = facts | texts
-        words = _words(kind, told)
+        """Return the verdict, the table, what to paste, and the basis of the answer."""
+        shown_facts = facts | texts
+        words = _words(kind, shown_facts)
         if judged.has_drafts and VERBOSE.get():
-            words.append(f"{''.join(lines(_TEXTS['why'], told))}.")
+            words.append(f"{''.join(lines(_TEXTS['why'], shown_facts))}.")
         met = lines(PAGES["within"]["lines"], facts)
         parts = [operator.table(shown, columns=columns, target=tpot_target)] if shown else []
         parts += [component_tables(prediction)] if components else []
         notes = []
         if not columns:
-            length = ". ".join(lines(_TEXTS["length"], told))
+            length = ". ".join(lines(_TEXTS["length"], shown_facts))
             length = wrap(f"{length}.") if length else ""
             parts += ["\n".join(filter(None, [length, operator.pasted(*paste)]))]
             limits = {row["limited_by"] for row in shown} if VERBOSE.get() else set()
-            notes = [*lines([_TEXTS["layout"]], facts), glossary.limits_told(limits)]
-        stated = operator.with_tokens(prediction, best, is_told="one_length" in facts)
+            notes = [*lines([_TEXTS["layout"]], facts), limits_text(limits)]
+        stated = operator.with_tokens(prediction, best, has_length="one_length" in facts)
         vary = "speedup_by_task" in facts and "acceptance_spread" not in facts
-        tasks = lines([_TEXTS["between_tasks"]], told) if vary else []
+        tasks = lines([_TEXTS["between_tasks"]], shown_facts) if vary else []
         words = [*met[:1], *words, *met[1:]]
         return report.page(stated, words, *parts, notes=filter(None, notes), tasks="".join(tasks))
 
     fields = fields_of(prediction, kept, components=components)
     rows = operator.chosen_rows(prediction, fields["rows"], columns)
-    return forms.Answer(
+    return Answer(
         page=page,
         facts=facts,
-        paste=paste[0],
         fields=fields,
         rows=component_rows(prediction) if components else rows,
         header=() if rows else operator.chosen_rows(prediction, prediction.rows(1), columns)[0],
@@ -118,7 +115,7 @@ def answer(
 def _decided_within(
     prediction: Prediction, target: float | None, has_interval: bool
 ) -> tuple[Decision | None, Prediction, LargestBatches | None]:
-    """Return what is pasted, its prediction, and what meets a target [s] with it."""
+    """Return the decision on engine options, its prediction, and batches within a target [s]."""
     if target is None:
         decision = decide(prediction)
         return decision, decision.prediction if decision else prediction, None
@@ -129,7 +126,7 @@ def _decided_within(
     if decision and decision.plan is None:
         pasted, within = searched(decision.prediction)
         last = within.largest["batch_size"] if within.largest else 0
-        if decision.graphs and decision.graphs.first > last:  # which does not run
+        if decision.graphs and decision.graphs.first > last:  # no such batch runs
             decision = replace(decision, graphs=None)
         return decision, pasted, within
     decision = decide(kept)
@@ -137,7 +134,7 @@ def _decided_within(
 
 
 def _judged(prediction: Prediction, rows: list[Row]) -> Verdict:
-    """Return where the rows that fit pay and lose."""
+    """Return the judgement of rows that fit in memory: where they pay and where they lose."""
     acceptance, points = prediction.evaluation.acceptance, prediction.evaluation.points
     return Verdict(
         rows=rows,
@@ -150,7 +147,7 @@ def _judged(prediction: Prediction, rows: list[Row]) -> Verdict:
 def _paste(
     prediction: Prediction, rows: Sequence[Row], decision: Decision | None
 ) -> tuple[str, str]:
-    """Return the start options that were decided on, or of the length given, and the program."""
+    """Return start options for the decision or the given length, and the program to start."""
     able = [row for row in rows if row["fits"]]
     if decision:
         return decision.paste if able else ("", "")
@@ -177,32 +174,32 @@ def _kind(judged: Verdict, prediction: Prediction, decision: Decision | None) ->
 
 
 def _advice(judged: Verdict, decision: Decision | None) -> str:
-    """Return the advice of the verdict; where a loss ends the batch, that it pays up to there."""
+    """Return the advice; "on where it pays" if larger batches lose with every draft length."""
     ends = decision is not None and decision.most_requests is not None
     return "on where it pays" if ends and judged.advice == "on" else judged.advice
 
 
-def _words(kind: str, told: Facts) -> list[str]:
-    """Return the headline and the facts beside it, a line each."""
-    (headline,) = lines([_TEXTS["headlines"][kind]], told)
+def _words(kind: str, facts: Facts) -> list[str]:
+    """Return the headline and the lines below it."""
+    (headline,) = lines([_TEXTS["headlines"][kind]], facts)
     if headline.endswith(" "):
-        most, *_ = lines(_TEXTS["most"], told)
-        graphs = lines(_TEXTS["graphs"], told)[:1]
-        headline += ". ".join([most, *lines(_TEXTS["gain"], told), *graphs])
-    fewest = f" {told['fewest_gpus'].value}" if "fewest_gpus" in told else ""
-    below = [*_TEXTS["lines"], *ground_texts(told), _TEXTS["measure_first"]]
-    return [f"{headline}.{fewest}", *lines(below, told)]
+        most, *_ = lines(_TEXTS["most"], facts)
+        graphs = lines(_TEXTS["graphs"], facts)[:1]
+        headline += ". ".join([most, *lines(_TEXTS["gain"], facts), *graphs])
+    fewest = f" {facts['fewest_gpus'].value}" if "fewest_gpus" in facts else ""
+    below = [*_TEXTS["lines"], *ground_texts(facts), _TEXTS["measure_first"]]
+    return [f"{headline}.{fewest}", *lines(below, facts)]
 
 
 def _texts(kind: str, judged: Verdict, num_points: int) -> dict[str, Fact]:
-    """Return what the page alone tells: places as text, and how often cases told so came true."""
+    """Return the facts that only the page shows: places, and how often such advice was right."""
     points, best, risk, gain = judged.rows, judged.best, judged.risk, gain_of(judged.best)
     is_several = judged.has_drafts and len(points) > 1
     full = [row for row in points if row["limited_by"] == "memory" and judged.has_drafts]
     sure = judged.where("pays")
     where = {"pays" if gain else "gains": sure if len(sure) < len(points) else []}
     where |= {"may_pay": judged.where("open"), "loses": judged.lost, "no_draft": full}
-    told = {
+    values = {
         "most_place": operator.place(best, points),
         "most_length": best["draft_length"],
         "least_place": operator.place(judged.worst, points) if is_several else None,
@@ -214,12 +211,12 @@ def _texts(kind: str, judged: Verdict, num_points: int) -> dict[str, Fact]:
     }
     if gain and kind in _ADVISED:
         of = "lost" if gain.chance < 0.5 else "may_gain" if judged.word == "may" else "gained"
-        told[f"share_that_{of}"] = judged.share_held
-    return {name: Fact(value) for name, value in told.items()}
+        values[f"share_that_{of}"] = judged.share_held
+    return {name: Fact(value) for name, value in values.items()}
 
 
 def _facts(judged: Verdict, prediction: Prediction, best: Row) -> dict[str, Fact]:
-    """Return what is judged, by name, and what acceptance it rests on at row `best`."""
+    """Return the facts of the judgement, and the acceptance at row `best`."""
     sizes = sorted({row["batch_size"] for row in judged.rows})
     gain = gain_of(judged.best)
     between = operator.between_tasks(best, prediction)
@@ -250,9 +247,9 @@ def _facts(judged: Verdict, prediction: Prediction, best: Row) -> dict[str, Fact
 
 
 def _measured_first(judged: Verdict, prediction: Prediction) -> dict[str, Fact]:
-    """Return what most of the interval of the most comes of, and the command that measures it."""
-    is_told = gain_of(judged.best) and judged.place.kind != "own" and judged.best["draft_length"]
-    sources = sources_at(prediction, judged.best) if is_told else {}
+    """Return the main cause of the interval of the best row, and the command that measures it."""
+    is_shown = gain_of(judged.best) and judged.place.kind != "own" and judged.best["draft_length"]
+    sources = sources_at(prediction, judged.best) if is_shown else {}
     if not sources:
         return {}
     name = max(sources, key=lambda source: sources[source])

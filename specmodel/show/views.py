@@ -1,4 +1,4 @@
-"""Return views of a prediction by name: each is one answer, in all forms."""
+"""Return views of a prediction by name; each view is an answer in all forms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VIEWS = {
     "tasks": ("points:tasks", "the best draft length by kind of task, such as code and chat"),
     "plain": ("points:plain", "decoding without a draft: TPOT, throughput, memory"),
 }
-"""Module of each view, its function if that is not `answer`, and what it tells."""
+"""Module of each view, its function if that is not `answer`, and a description."""
 
 
 def view(prediction: Prediction, name: str = "", **how: Any) -> Answer:
@@ -45,21 +45,21 @@ def view(prediction: Prediction, name: str = "", **how: Any) -> Answer:
         raise InputError("view", name, f"one of {nearest(name, known)}")
     has_lengths = prediction.case is not None and prediction.case.draft_length is not None
     if has_lengths and name in ("peak", "terms", "break-even"):
-        # how long a draft might have been is no assumption of the lengths that were given
+        # with given lengths, the longest draft to consider is not an assumption
         assumed = {k: v for k, v in prediction.assumptions.items() if k != "max_draft_length"}
         prediction = replace(prediction, assumptions=assumed)
     return answer(VIEWS[name][0], prediction, **how)
 
 
 def answer(room: str, shown: object, **how: Any) -> Answer:
-    """Return the view of an answer in all forms.
+    """Return the view of a result in all forms.
 
     Parameters
     ----------
     room
-        The module of `show` that shows it, or module:function.
+        The module of `show`, or module:function.
     shown
-        The answer, such as a schedule.
+        The result, such as a schedule.
     **how
         Settings of the view.
     """
@@ -70,7 +70,7 @@ def answer(room: str, shown: object, **how: Any) -> Answer:
 
 
 def case(prediction: Prediction) -> Case:
-    """Return the question that a prediction answers; an InputError if it was made without one."""
+    """Return the case of a prediction; an InputError if the prediction has none."""
     if prediction.case is None:
         expected = "a prediction from specmodel.predict or specmodel.decode"
         raise InputError("prediction", "of a deployment", expected)

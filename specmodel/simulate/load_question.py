@@ -83,7 +83,7 @@ class Loaded(Viewed, Struct, frozen=True, kw_only=True, eq=False):
         each rate tried. Both are empty before the simulation.
     """
 
-    room = "loads"
+    room = "simulated:load"
 
     study: Study
     policies: Sequence[str]

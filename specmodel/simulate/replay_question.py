@@ -118,7 +118,7 @@ class Replayed(Viewed, Struct, frozen=True, kw_only=True, eq=False):
         Tables with a row for each policy and request, and for each policy; empty before the replay.
     """
 
-    room = "replayed"
+    room = "simulated:replay"
 
     source: Source
     requests: str

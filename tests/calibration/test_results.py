@@ -114,5 +114,8 @@ def test_a_user_with_that_hybrid_is_told(tmp_path, run):
     where += f" --engine vllm --stack torch --output {tmp_path}/mine.toml"
     served = " ".join(f"{HYBRID}/served.{length}.csv" for length in (0, 1))
     out = run(f"fit engine {served} {where}", one_line=True)
-    assert "Note: 4.2ms for each request in a step with a draft explains these runs better" in out
+    assert (
+        "Note: a time of 4.2ms for each request in a step with a draft explains these runs better"
+        in out
+    )
     assert "Warning" not in out

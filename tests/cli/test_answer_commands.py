@@ -211,3 +211,23 @@ def test_of_rows_none_of_which_meets_a_target_the_header_is_left(where, run):
         assert some[0] == every[0]
     for more in ("", " --components"):
         assert json.loads(run(f"{asked} --tpot-target 1us --json{more}"))["rows"] == []
+
+
+DECODED = "--target qwen3-30b-a3b --hardware h200_sxm --tensor-parallel 2"
+PLAIN = f"predict --view plain {DECODED}"
+LENGTHS = "--prompt-length 2048 --output-length 256"
+
+
+def test_predict_takes_lengths_of_prompts_and_outputs(rows):
+    words = f"predict {DECODED} --drafter eagle3 --acceptance-rate 0.7 --draft-length 3"
+    words += " --batch-size 64 --context-length 2176"
+    (idle,), (loaded,) = rows(words), rows(f"{words} {LENGTHS}")
+    assert not {"prompt_length", "output_length", "prefill_time"} & idle.keys()
+    grown = loaded["forward_time"] - idle["forward_time"]
+    assert 0.8 < grown / (63 / 256 * loaded["prefill_time"]) <= 1  # launches go on beside both
+    assert loaded["speedup"] < idle["speedup"]
+
+
+def test_the_drafter_of_plain_decoding_may_be_none(run):
+    plain = f"{PLAIN} --batch-size 8 --csv"
+    assert run(f"{plain} --drafter none") == run(plain)

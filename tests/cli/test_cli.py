@@ -8,19 +8,22 @@ from importlib.metadata import version
 
 import click
 import pytest
+from configs import HEADS
 from msgspec.structs import replace
 from printed import commands, widest
-from rows import each_listed, each_row, one_case
+from rows import each_listed, each_row, one_case, rows_of
 from shapes import CONFIG
 
 import specmodel
-from specmodel import cli
+from specmodel import cli, load_engine
 from specmodel.cli.commands import main_group
 from specmodel.cli.helping import GROUPS
 from specmodel.cli.settings import OPTIONS
 from specmodel.core.algebra.acceptance import FORMS
 from specmodel.core.base.naming import SETTABLE
 from specmodel.core.cost.deploying import NAMES
+from specmodel.show.glossary import WORDS, policy_words
+from specmodel.simulate.traces import list_presets
 
 PREDICT = "predict --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm"
 PREDICT += " --batch-size 1 --draft-length 3 --acceptance-rate 0.7"
@@ -119,6 +122,8 @@ def test_a_stack_of_any_name_is_shown_so_that_it_loads_again(stack, run, tmp_pat
     "kind names",
     ("hardware", specmodel.list_hardware()), ("architectures", specmodel.list_architectures()),
     ("engines", specmodel.list_engines()), ("drafters", specmodel.list_drafters()),
+    ("acceptance", specmodel.list_acceptance()), ("policies", policy_words()),
+    ("words", [*WORDS, "limited by state"]), ("presets", list_presets()),
 )  # fmt: skip
 def test_list_names_all(kind, names, run):
     out = run(f"list {kind}")
@@ -175,3 +180,68 @@ def test_shell_completes_names(words, expected, monkeypatch, capsys):
         cli.main([])
     assert exit_.value.code == 0
     assert expected in capsys.readouterr().out
+
+
+WITH_ENGINE = commands("engine")
+
+
+def test_every_command_with_an_engine_is_here():
+    context = click.Context(main_group)
+    for name in main_group.list_commands(context):
+        names = {each.name for each in main_group.get_command(context, name).params}
+        is_here = name in {command.split()[0] for command in WITH_ENGINE}
+        assert ({"engine", "target"} <= names) == is_here, name
+
+
+@each_row("command", WITH_ENGINE)
+def test_the_host_decides(run, command):
+    out = run(f"{command} --host-speed 0.25")
+    assert out != run(command)
+    assert len(widest(out)) <= 80 or command.startswith("sweep")
+
+
+@pytest.mark.parametrize(("engine", "of"), [("vllm", "host"), ("vllm-moesd-2025", "target")])
+def test_how_wrong_an_engine_is_is_said(run, engine, of):
+    command = WITH_ENGINE[0].replace("--engine vllm", f"--engine {engine} --verbose")
+    record = load_engine(engine)
+    own, left_out = record.fit.mean_error, record.fit.left_out_error[of]
+    told = f"mean error {own:.0%} on the rows used in the fit, {left_out:.0%} on a held-out {of}"
+    said = f"Engine: {record.fit.fitted_on.version}, fitted; {told}."
+    assert said in run(command, one_line=True)
+    assert told in run("list engines", one_line=True)
+
+
+SILENT = {"sweep", "schedule"}
+"""Their output is data that an engine or a program reads."""
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(CONFIG | {"zeta_dense_every": 4}), encoding="utf-8")
+    return file
+
+
+@each_row(("command",), rows_of("commands.txt", "config key"))
+def test_a_key_is_ignored_and_said(run, refuse, path, command):
+    words, name = command.format(path=path), command.split()[0]
+    refuse(words, "shapes, add --ignore-config-key zeta_dense_every")
+    told = "" if name in (*SILENT, "list") else " --verbose"
+    out = run(f"{words} --ignore-config-key zeta_dense_every{told}")
+    assert "zeta_dense_every" in out or name in SILENT
+
+
+@one_case(
+    "key value",
+    ("zeta_rank", 4),
+    ("num_extra_layers", 2),
+    ("layer_scale_size", 8),
+    ("max_window_blocks", 48),
+)
+def test_a_head_says_the_same_and_is_then_read(run, refuse, tmp_path, key, value):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(HEADS["specforge"] | {key: value}), encoding="utf-8")
+    words = f"predict qwen3-30b-a3b h100 --drafter {path} --acceptance-rate 0.7"
+    told = f"config.json has a key specmodel does not know for llama: {key}. If it does not change"
+    refuse(words, f"{told} tensor shapes, add --ignore-config-key {key}")
+    assert key in run(f"{words} --ignore-config-key {key} --verbose")

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import sys
+import tomllib
 from statistics import geometric_mean
 
 import pytest
@@ -15,7 +16,7 @@ from specmodel import load_engine
 from specmodel.core.base.units import parse_seconds
 from specmodel.core.prediction.evaluate import LIMITS as ALL_LIMITS
 from specmodel.show.behind import FOR_PROGRAMS
-from specmodel.show.glossary import LIMITS, WORDS, policy_words
+from specmodel.show.glossary import LIMITS
 
 
 def test_two_words_are_the_options_that_they_stand_for(document):
@@ -266,17 +267,10 @@ def test_break_even_says_what_a_better_head_is_worth(run, rows):
     assert f"+{more - less:.3f}" in run(found)
 
 
-def test_lists_of_words_policies_and_heads_are_there(run):
-    words = run("list words")
-    assert all(word in words for word in [*WORDS, "limited by state"])
-    policies = run("list policies")
-    assert all(name in policies for name in policy_words())
-    heads = run("list acceptance")
-    assert re.search(r"eagle3 \(29\)( +\d\.\d\d, \d\.\d\d, \d\.\d\d){3} +quartiles", heads)
+def test_acceptance_alone_says_where_it_is_read_from(run):
     asked = run("acceptance")
     assert "curl -s http://localhost:8000/metrics > before.prom" in asked
-    for text in (words, policies, heads, run("list presets"), asked):
-        assert len(widest(text)) <= 80
+    assert len(widest(asked)) <= 80
 
 
 def test_warnings_are_wrapped_where_a_person_watches(run, capsys, monkeypatch):
@@ -360,3 +354,21 @@ def test_lengths_are_such_as_the_engine_takes(document):
         length = told["one_length"]["value"]
         assert length <= 3 or length % 3 == 0
         assert f'"num_speculative_tokens": {length}' in told["engine_option"]["value"]
+
+
+def test_acceptance_is_listed_by_target_and_drafter_then_by_kind_of_head(run):
+    listed = run("list acceptance")
+    names = [line.split()[0] for line in listed.splitlines() if line]
+    assert len({*names[2:]}) == len(names[2:])  # each row is told apart by its first word
+    assert re.search(r"gpt-oss-120b-dflash +1.79, 2.92, 3.5\d +3, 9 +maths\n", listed)
+    assert re.search(r"eagle3 \(29\)( +\d\.\d\d, \d\.\d\d, \d\.\d\d){3} +quartiles", listed)
+
+
+@each_row("name", ["qwen3.5-397b-mtp", "kimi-k3-dspark"])
+def test_what_is_listed_is_shown_with_its_source(run, name):
+    shown = run(f"list {name}")
+    assert f"# as an option: --acceptance {name}" in shown
+    told = tomllib.loads(shown)
+    assert f"{told['target']}-{told['drafter']}" == name
+    code = told["tasks"]["code"]
+    assert (code["lengths"], len(code["tokens_per_step"])) == ([*range(1, 9)], 8)

@@ -7,7 +7,7 @@ import pytest
 from specmodel.cli import main
 from specmodel.core.cost import resolve
 from specmodel.plan.ranking import Ranking, carried_facts
-from specmodel.show import compared
+from specmodel.show.planned import side_by_side
 
 GPUS = {"a": "h100", "b": "h200", "c": "b200", "d": "a100_sxm_80gb"}
 
@@ -48,7 +48,7 @@ def test_as_fast_are_those_within_the_error_of_two_that_share_none():
     (rows,) = ranking.by_size.values()
     assert [row["alternative"] for row in rows] == ["a", "b", "c"]
     assert ranking.close(rows) == "2"
-    cells = compared.tables(ranking, dict.fromkeys("abc", 9)).splitlines()
+    cells = side_by_side(ranking, dict.fromkeys("abc", 9)).splitlines()
     assert re.match(r" +1 +\[1\] +2 ", cells[6])
 
 

@@ -2,12 +2,15 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from rows import cases, each_row, values_of
 
+import specmodel
 from specmodel import deploy, predict
 from specmodel.core.base.notes import Note
+from specmodel.show import notes
 from specmodel.show.behind import behind
 
 
@@ -80,3 +83,17 @@ def test_a_card_that_nobody_measured_is_not_sure_of_its_gain():
     assert p.facts["ground_kind"].value == "few"
     assert "surely" not in str(p).lower()
     assert p.to_dict()["facts"]["ground_rows"]["value"] == p.facts["ground_rows"].value
+
+
+SOURCES = [
+    path.read_text(encoding="utf-8")
+    for path in Path(specmodel.__file__).parent.rglob("*.py")
+    if path != Path(notes.__file__)
+]
+
+
+def test_kinds_are_those_that_have_words():
+    made = {kind for text in SOURCES for kind in re.findall(r'\bNote\(\s*"(\w+)"', text)}
+    assert len(made) > 15
+    assert made <= notes._WORDS.keys()
+    assert all(any(f'"{kind}"' in text for text in SOURCES) for kind in notes._WORDS)

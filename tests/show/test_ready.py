@@ -20,7 +20,7 @@ from specmodel.calibrate.fit.timed_work import predict_measured
 from specmodel.core.prediction.evaluate import evaluate
 from specmodel.core.prediction.intervals import central_intervals, peak_interval
 from specmodel.plan.sensitivity import analyse
-from specmodel.show import accepted, catalog, fitted
+from specmodel.show import calibrated, catalog
 
 _COUNTED = {
     function.__code__: function.__name__
@@ -109,17 +109,17 @@ ANSWERS = {
     "simulate": lambda: simulate.replayed(
         "qwen3-30b-a3b", "h200", trace="code-eagle", requests=9, output_tokens=64
     ).view(),
-    "fit kernels": lambda: fitted.kernels(
+    "fit kernels": lambda: calibrated.kernels(
         fit_kernels(measure.check_measurements(planted("attention")), H200)
     ),
     "fit engine": lambda: moved_engine("h200").view(),
     "fit engine, doubted": lambda: moved_engine("l4").view(),
     "fit check": lambda: judged_pairs().view(),
-    "acceptance, results": lambda: accepted.of_benchmarks(
+    "acceptance, results": lambda: calibrated.of_benchmarks(
         measured.read_benchmarks([FILES / "vllm_eagle3.json"])
     ),
-    "acceptance, a log": lambda: accepted.of_counts(measure.logged_acceptance(LOG, "log")),
-    "acceptance, lengths": lambda: accepted.of_lengths({"qwen3-8b on": {1: 1.7, 3: 2.4}}),
+    "acceptance, a log": lambda: calibrated.of_counts(measure.logged_acceptance(LOG, "log")),
+    "acceptance, lengths": lambda: calibrated.of_lengths({"qwen3-8b on": {1: 1.7, 3: 2.4}}),
     "schedule": lambda: specmodel.schedule("qwen3-30b-a3b", "h200").view(),
     "schedule, contexts": lambda: specmodel.schedule(
         "qwen3.5-397b", "h200", context_length=[1024, 65536]

@@ -114,7 +114,7 @@ class EngineUpdate(Viewed, Struct, frozen=True, kw_only=True, eq=False):
         [-].
     """
 
-    room = "fitted"
+    room = "calibrated:engine"
 
     rows: tuple[Served, ...]
     base: EngineProfile

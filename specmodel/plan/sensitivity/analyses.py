@@ -61,7 +61,7 @@ class Sensitivity(Viewed, Struct, frozen=True, kw_only=True, eq=False):
         Samples of the variance analysis [-]; whether the point fits in memory; warnings.
     """
 
-    room = "sensitivities"
+    room = "planned:sensitivity"
 
     deployment: Deployment
     assumptions: dict[str, Any]

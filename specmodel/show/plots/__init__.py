@@ -1,6 +1,6 @@
-"""Draw figures of a table on an axis, ``ax``, which they return; they compute nothing.
+"""Functions that draw a table on matplotlib axes, which they return; they compute nothing.
 
-If a table cannot be drawn, an InputError says what is missing, or what is too much.
+If a table cannot be drawn, an InputError names what is missing, or what is too much.
 `figures.save_figure` draws any figure into a file, by its name in `KINDS`.
 """
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from specmodel.core.prediction.columns import with_interval
-from specmodel.show import labels, tables
+from specmodel.show import labels
 from specmodel.show.plots import frames, style
-from specmodel.show.plots.style import COLOURS, Style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from specmodel.show.plots.style import COLOURS, Axes, Style
 
 _MOST_MARKED = 20
 _MOST_CHARACTERS = 36
@@ -23,22 +20,22 @@ _WIDE = 8.0
 _APART_BARS = 2.2
 """Points between two lines that have intervals."""
 _GRAPHS = dict.fromkeys((frames.GRAPHS, frames.PLAIN_GRAPHS), np.inf)
-"""Columns of where CUDA graphs end: nowhere, if a row has none."""
+"""Columns of the end of CUDA graphs, with the value of rows without an end."""
 _PLAIN_END: Style = style.DOTTED | {"linestyle": (0, (5, 2, 1, 2))}
-"""A line where CUDA graphs of plain decoding end."""
+"""Style of the line where CUDA graphs of plain decoding end."""
 Table: TypeAlias = pd.DataFrame
 Edges: TypeAlias = list[tuple[float, int]]
 """Batch sizes where CUDA graphs end, with the number of the line, -1 of plain decoding."""
 _FOOT = 0.12
 """Share of the height of a logarithmic axis below its lines, for numbers [-]."""
 _APART = 0.04
-"""Share of the width that two of them are apart at least [-]."""
+"""Smallest distance between two of these numbers, as a share of the width [-]."""
 _AT_1 = {"speedup": "break-even", "utility": "break-even", "target_efficiency": "verifying is free"}
-"""What 1 means."""
+"""Meaning of the line at 1, by quantity."""
 _TIMES = [with_interval("tpot_plain"), with_interval("forward_time")]
-"""Columns of plain decoding's time per token."""
+"""Columns of the time per token of plain decoding."""
 _FURTHER = (frames.GRAPHS, frames.PLAIN_GRAPHS, frames.MEASURED, *_TIMES[0], *_TIMES[1])
-"""Columns of limits, of what was measured and of plain decoding."""
+"""Columns of limits, of measurements and of plain decoding."""
 _LEVEL: Style = {"marker": 0, "markersize": 6, "markeredgewidth": 2, "linestyle": ""}
 """A tick on the left of an axes."""
 _PLAIN = ("tpot", "throughput", "step_time")
@@ -93,7 +90,7 @@ def over_batch_size(
 ) -> Axes:
     """Draw any column of numbers over the batch size, with a line for each set of other inputs.
 
-    Plain decoding is drawn beside a time per token, a step and a throughput.
+    Figures of the time per token, the step time and the throughput also have plain decoding.
 
     Parameters
     ----------
@@ -103,22 +100,22 @@ def over_batch_size(
         Its name.
     """
     further = [name for name in (*_ends(quantity), *_FURTHER) if name in table]
-    # nothing drafted has no interval, and not every engine has graphs
-    rows = tables.checked(table, ["batch_size", quantity, *further], may_lack=further)
-    tables.need_positive(rows, "batch_size")
+    # rows without a draft have no interval, and not every engine has graphs
+    rows = frames.checked(table, ["batch_size", quantity, *further], may_lack=further)
+    frames.need_positive(rows, "batch_size")
     rows = rows.assign(**{name: rows.get(name, np.inf) for name in _GRAPHS}).fillna(_GRAPHS)
     title, names, lines = frames.lines(rows, "batch_size", quantity)
     named, edges = list[tuple[Any, Any]](), Edges()
     marker = {} if max(len(part) for _, part in lines) <= _MOST_MARKED else {"marker": None}
     limits = [frames.GRAPHS] if quantity in _PLAIN else [*_GRAPHS]
     are_moved = {*_ends(quantity)} <= {*rows} and not marker
-    count = len(lines) + (quantity in _PLAIN)  # plain decoding stands last
+    count = len(lines) + (quantity in _PLAIN)  # plain decoding is last
     places = style.side_by_side(ax, ax.transData, count, are_moved * _APART_BARS)
     for i, (name, part) in enumerate(lines):
         look = style.series(i, label=labels.shortened(name, _MOST_CHARACTERS), **marker)
         look["transform"], pieces = places[i], _pieces(part, limits, i, edges)
         longest = max(pieces, key=lambda piece: np.ptp(np.log(piece["batch_size"])))
-        ends = part if quantity == "throughput" else longest  # leaders would cross what rises
+        ends = part if quantity == "throughput" else longest  # leaders would cross rising lines
         named.append((style.key(**look), ends[["batch_size", quantity]].to_numpy()[-1]))
         for piece in pieces:
             _line(ax, piece, quantity, look, _turn(i, lines))
@@ -127,14 +124,13 @@ def over_batch_size(
     colour = style.GREY if handles or len(lines) > 1 else COLOURS[0]
     if measured is None and frames.MEASURED in rows:
         measured = rows[rows[frames.MEASURED].notna()]
-    are_beside = style.are_beside([name for name, _ in lines])  # else their entries say it
+    are_beside = style.are_beside([name for name, _ in lines])  # else their legend entries do
     if are_beside and not handles and (measured is not None or not lines[0][0]):
         handles.append(style.key("predicted", **style.series(0, color=colour, **marker)))
     handles += _interval_key(rows, quantity, colour, len(lines))
     handles += _crosses(ax, measured, quantity, names, lines)
     if quantity in _AT_1:
-        style.unity(ax)
-        handles.append(style.break_even(_AT_1[quantity]))
+        handles.append(style.unity(ax, _AT_1[quantity]))
     _axes(ax, rows, quantity, 1.2 if are_beside and lines[0][0] else 1)
     if marks:
         handles += _mark(ax, edges, len(lines)) or _told(rows)
@@ -147,7 +143,7 @@ def over_batch_size(
 
 
 def _interval_key(rows: Table, quantity: str, colour: str, num_lines: int) -> list[Any]:
-    """Return the entry of a legend for intervals, if there are any: a band of one line, or bars."""
+    """Return the legend entry for intervals, a band or bars; [] without intervals."""
     if not {*_ends(quantity)} <= {*rows}:
         return []
     bar: Style = {"color": colour, "marker": "|", "markersize": 8, "markeredgewidth": 0.7}
@@ -161,14 +157,14 @@ def _ends(quantity: str) -> list[str]:
 
 
 def _turn(i: int, lines: frames.Lines) -> float | None:
-    """Return the share of the way to the next where a line's few bars are; None of a line alone."""
+    """Return the offset of the bars of line `i` between two places; None for a single line."""
     return i / len(lines) if len(lines) > 1 else None
 
 
 def _crosses(ax: Axes, found: Any, quantity: str, by: list[str], lines: frames.Lines) -> list[Any]:
-    """Draw what was measured: of each line those that agree with it, or all in black.
+    """Draw measurements, in the colour of the line to which they belong, or all in black.
 
-    Of an unknown batch size, a tick on the left has the height. Return entries of a legend.
+    A measurement at an unknown batch size is a tick on the left. Return legend entries.
     """
     if found is None:
         return []
@@ -178,7 +174,7 @@ def _crosses(ax: Axes, found: Any, quantity: str, by: list[str], lines: frames.L
         own = found.merge(part[shared].drop_duplicates()) if shared else found
         at, no_size = own[own["batch_size"].notna()], own[own["batch_size"].isna()]
         look = style.crosses(i if shared else 5) | {"elinewidth": 0.8, "capsize": 2}
-        ax.errorbar(at["batch_size"], at["value"], yerr=at.get(tables.SPREAD), **look)
+        ax.errorbar(at["batch_size"], at["value"], yerr=at.get(frames.SPREAD), **look)
         at_edge = _LEVEL | {"color": look["color"], "transform": ax.get_yaxis_transform()}
         if len(no_size):
             ax.plot([0] * len(no_size), no_size["value"], clip_on=False, **at_edge)
@@ -189,7 +185,7 @@ def _crosses(ax: Axes, found: Any, quantity: str, by: list[str], lines: frames.L
 
 
 def _axes(ax: Axes, rows: Table, quantity: str, spare: float) -> None:
-    """Give an axes its scales and labels: rates and wide times logarithmic, others from 0."""
+    """Set scales and labels: logarithmic for rates and wide ranges of times, others from 0."""
     is_time, values = labels.unit(quantity) == "s", rows[quantity]
     if quantity == "throughput" or (is_time and values.max() > _WIDE * values.min() > 0):
         ax.margins(y=_FOOT)
@@ -203,15 +199,15 @@ def _axes(ax: Axes, rows: Table, quantity: str, spare: float) -> None:
 
 
 def _pieces(part: pd.DataFrame, limits: Sequence[str], i: int, edges: Edges) -> list[pd.DataFrame]:
-    """Return the points within and beyond CUDA graphs, whose columns are `limits`, in turn.
+    """Return the pieces of a line between the ends of CUDA graphs in the columns `limits`.
 
-    `edges` get where graphs end [request], with the number `i` of the line, -1 of plain decoding.
+    `edges` receives these ends [request], with the number `i` of the line or -1 for plain decoding.
     """
     sizes, every = part["batch_size"], pd.Series(False, part.index)
     for name in limits:
         most, before = part[name], part[name].shift()
         beyond = sizes > most
-        # of best lengths, the graphs of one may end before another is best
+        # the graphs of one draft length may end before another length is best
         turns = (beyond != beyond.shift(fill_value=beyond.iloc[0])) | (~beyond & (sizes > before))
         ends = most.where(beyond, before)[turns].clip(sizes.shift()[turns], sizes[turns])
         edges += [(end, i if name == frames.GRAPHS else -1) for end in ends]
@@ -220,10 +216,10 @@ def _pieces(part: pd.DataFrame, limits: Sequence[str], i: int, edges: Edges) -> 
 
 
 def _line(ax: Axes, piece: Table, quantity: str, look: Style, turn: float | None) -> None:
-    """Draw points that fit in memory boldly, others palely, with their intervals."""
+    """Draw points and their intervals; points that do not fit in memory are pale."""
     x, y, inside = piece["batch_size"], piece[quantity], frames.fits(piece)
     joined = ~inside | ~inside.shift(-1, fill_value=True)
-    drawn = [*piece.filter([quantity, *_ends(quantity)])]  # lines that are moved set no limits
+    drawn = [*piece.filter([quantity, *_ends(quantity)])]  # moved lines do not set the limits
     ax.update_datalim(piece.melt("batch_size", drawn)[["batch_size", "value"]])
     ax.plot(x[inside], y[inside], **look)
     if not inside.all():
@@ -236,7 +232,7 @@ def _line(ax: Axes, piece: Table, quantity: str, look: Style, turn: float | None
 
 
 def _intervals(ax: Axes, part: Table, ends: Any, line: Style, alpha: float, turn: Any) -> None:
-    """Draw a band between both ends of intervals, if there are both, or bars at the points."""
+    """Draw intervals as a band, or as bars at the points, if the table has both ends."""
     if len(part.filter(ends).columns) < 2 or part.empty:
         return
     x, (low, high) = part["batch_size"], part[ends].to_numpy().T
@@ -251,7 +247,7 @@ def _intervals(ax: Axes, part: Table, ends: Any, line: Style, alpha: float, turn
 
 
 def _without(ax: Axes, rows: Table, lines: Any, quantity: str, edges: Edges, at: Any) -> list[Any]:
-    """Draw plain decoding where the table has it, beside each line; return entries of a legend."""
+    """Draw plain decoding for each line, if the table has it; return legend entries."""
     times = next((rows.filter(names) for names in _TIMES if names[0] in rows), None)
     if quantity not in _PLAIN or times is None:
         return []
@@ -272,7 +268,7 @@ def _without(ax: Axes, rows: Table, lines: Any, quantity: str, edges: Edges, at:
 
 
 def _mark(ax: Axes, edges: Edges, num_lines: int) -> list[Any]:
-    """Draw where CUDA graphs end; return entries of a legend, none where they do not."""
+    """Draw the ends of CUDA graphs; return legend entries."""
     told = dict[str, Any]()
     for edge in dict.fromkeys(edge for edge, _ in edges):
         own = {i for other, i in edges if other == edge}
@@ -285,7 +281,7 @@ def _mark(ax: Axes, edges: Edges, num_lines: int) -> list[Any]:
 
 
 def _told(rows: Table) -> list[Any]:
-    """Return the size of CUDA graphs as an entry of a legend, if all rows have the same."""
+    """Return the size of CUDA graphs as a legend entry, if all rows have the same size."""
     most = rows[frames.PLAIN_GRAPHS].unique()
     if len(most) != 1 or np.isinf(most[0]):
         return []
@@ -294,7 +290,7 @@ def _told(rows: Table) -> list[Any]:
 
 
 def _number(ax: Axes, lines: frames.Lines) -> None:
-    """Write the best draft lengths below a line alone, where they change and have room."""
+    """Write the best draft lengths below a single line, where they change and fit."""
     part = lines[0][1]
     if len(lines) > 1 or "draft_length" not in part or part["draft_length"].nunique() == 1:
         return

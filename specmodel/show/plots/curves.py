@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from specmodel.core.prediction.table import seconds
-from specmodel.show import labels, tables
+from specmodel.show import labels
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.batches import target_efficiency
-from specmodel.show.plots.style import COLOURS, Style
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
+from specmodel.show.plots.style import COLOURS, Axes, Style
 
 _OUTDONE: Style = style.points(0, color="0.78", markersize=2)
 _MOST_CHARACTERS = 28
@@ -23,12 +20,12 @@ _LOADED = "experts loaded over those\nof independent routing (×)"
 _PHASES = {"baseline": "0.72", "test": "0.93"}
 _MET = {"tpot_p90": "TPOT, p90 (ms)", "ttft_p90": "TTFT, p90 (ms)", "goodput": "in targets (%)"}
 _WIDE = 50.0
-"""Largest over least time from which their axis is logarithmic [-]."""
+"""Ratio of the largest time to the smallest above which the axis is logarithmic [-]."""
 _SHADE: Style = {"color": "0.9", "linewidth": 0}
 _STRIP = 1.02, 1.13
-"""Heights over that of the axes between which the rates stand that are not carried [-]."""
+"""Ends of the strip of rates that are not carried, relative to the height of the axes [-]."""
 _CARRIED = 0.8
-"""Share of a rate that is served while it comes, from which it is carried [-]."""
+"""Smallest served share of a rate at which the rate is carried [-]."""
 _LENGTHS = ("draft_length", "best_draft_length")
 _RATES = {"throughput_per_gpu": "/GPU", "throughput": " of all GPUs"}
 _LOADS = {"request_rate": "rate of requests (requests/s)", "users": "users (requests)"}
@@ -45,8 +42,8 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
         drawn.
     """
     numbers = ("num_experts", "experts_per_token", "tokens", "measured", "law", "independent")
-    rows = tables.checked(table, numbers, ("model",), may_lack=("measured",))
-    tables.need_positive(rows, "independent")
+    rows = frames.checked(table, numbers, ("model",), may_lack=("measured",))
+    frames.need_positive(rows, "independent")
     models = frames.parts(rows, ["model", "num_experts", "experts_per_token"], "tokens", "models")
     handles = []
     for i, ((name, total, each), part) in enumerate(models):
@@ -56,9 +53,8 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
         label = labels.shortened(f"{name} ({total:g}/{each:g})", _MOST_CHARACTERS)
         dots = style.points(i, mfc="none", label=label)
         handles += ax.plot(part["tokens"], shares["measured"], **dots)
-    style.unity(ax)
     fitted = style.key("fitted to points of its colour", "--", color="black", linewidth=1)
-    handles += [fitted, style.break_even("independent routing")]
+    handles += [fitted, style.unity(ax, "independent routing")]
     ax.set(xlabel="tokens of one sequence in a pass", ylabel=_LOADED)
     ax.locator_params(axis="x", integer=True, nbins=9)
     style.legend_above(ax, "measured (experts/top-k)", handles, side="right")
@@ -78,8 +74,8 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
     if "quantity" in table:
         table = table[table["quantity"] == "target_efficiency"]
     names = ["batch_size", "draft_length", "measured", "predicted", "spread"]
-    rows = tables.checked(table, names, may_lack=("spread",))
-    tables.need_single(rows, "target", "context_length")
+    rows = frames.checked(table, names, may_lack=("spread",))
+    frames.need_single(rows, "target", "context_length")
     rows = rows[names].rename(columns={"predicted": "target_efficiency"})
     return target_efficiency(rows.sort_values("draft_length"), ax)
 
@@ -92,15 +88,15 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
     table, ax
         Columns component, latency and predicted, in seconds, as in `validation.predict_measured`.
     """
-    rows = tables.checked(table, ("latency", "predicted"), ("component",))
-    tables.need_positive(rows, "latency", "predicted")
+    rows = frames.checked(table, ("latency", "predicted"), ("component",))
+    frames.need_positive(rows, "latency", "predicted")
     times = rows[["latency", "predicted"]].to_numpy()
     line = np.array([0.8 * times.min(), 1.25 * times.max()])
     ax.fill_between(line, 0.9 * line, 1.1 * line, color="0.85", linewidth=0, label="±10 %")
     ax.plot(line, line, color="0.3", linewidth=0.8)
     shape: Style = {"markeredgewidth": 0, "rasterized": True, "markersize": 2.5}
     kinds = sorted({*map(str, rows["component"])})
-    tables.need_at_most(style.MOST_LINES, len(kinds), "components")
+    frames.need_at_most(style.MOST_LINES, len(kinds), "components")
     keys = list[Any]()
     for i, kind in enumerate(kinds):
         part, dots = rows[rows["component"].map(str) == kind], style.points(i)
@@ -126,7 +122,7 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         Two axes that share the horizontal axis.
     """
     unknown = ("utility", "window_utility")
-    table = tables.checked(table, ("draft_length", "emitted_tokens", *unknown), ("phase",), unknown)
+    table = frames.checked(table, ("draft_length", "emitted_tokens", *unknown), ("phase",), unknown)
     top, bottom = axes
     steps = np.arange(len(table) + 1)
     for phase, colour in _PHASES.items():
@@ -166,9 +162,9 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
 
     rate = next((name for name in _RATES if name in table), "throughput")
     plain = "tpot_plain" if "tpot_plain" in table else "forward_time"
-    rows = tables.checked(table, ("tpot", plain, rate))
-    tables.need_positive(rows, "tpot", plain)
-    tables.need_single(rows, "context_length")
+    rows = frames.checked(table, ("tpot", plain, rate))
+    frames.need_positive(rows, "tpot", plain)
+    frames.need_single(rows, "context_length")
     rows = rows[frames.fits(rows)].assign(layout=rows.get("alternative", ""))
     length = next((name for name in _LENGTHS if name in rows), None)
     ax.margins(0.12)
@@ -214,7 +210,7 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def load_panels(table: pd.DataFrame) -> int:
-    """Return the panels of `load`: two where there were no targets."""
+    """Return the number of panels of `load`: 3, or 2 without targets."""
     return 3 if "goodput" not in table or table["goodput"].notna().any() else 2
 
 
@@ -231,15 +227,15 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         As many axes as `load_panels` says, which share the horizontal axis.
     """
     x = next((n for n in _LOADS if n in table and table[n].notna().any()), "request_rate")
-    rows = tables.checked(table, (x, *_MET), ("policy",), may_lack=["goodput"])
-    tables.need_positive(rows, x, "tpot_p90", "ttft_p90")
+    rows = frames.checked(table, (x, *_MET), ("policy",), may_lack=["goodput"])
+    frames.need_positive(rows, x, "tpot_p90", "ttft_p90")
     policies, targets = frames.parts(rows, ["policy"], x, "policies"), frames.targets(rows)
     carried = _carried(rows)
     for ax, (met, label) in zip(axes, _MET.items(), strict=False):
         values = rows[met][carried] if carried.any() else rows[met]
         low, high = values.min(), values.max()
         for i, ((name,), part) in enumerate(policies):
-            look = style.series(i, markersize=2 + len(policies) - i)  # smaller ones lie above
+            look = style.series(i, markersize=2 + len(policies) - i)  # smaller markers are on top
             inside = part[carried[part.index]]
             ax.plot(inside[x], inside[met], label=labels.shortened(str(name), 30), **look)
         style.counts_axis(ax, rows[x], "")
@@ -262,9 +258,9 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
 
 
 def _strip(ax: Axes, sizes: Sequence[pd.Series[float]]) -> None:
-    """Draw in a strip above the axes at which rates of each policy the queue grows.
+    """Draw the rates at which the queue grows, by policy, in a strip above the axes.
 
-    What a growing queue gives depends on how long it grew, so that it has no height.
+    Latencies of a growing queue depend on the length of the run, so that they have no height.
     """
     ax.axvspan(*ax.get_xlim(), *_STRIP, clip_on=False, **_SHADE)
     at_top = style.side_by_side(ax, ax.get_xaxis_transform(), len(sizes))
@@ -275,7 +271,7 @@ def _strip(ax: Axes, sizes: Sequence[pd.Series[float]]) -> None:
 
 
 def _carried(rows: pd.DataFrame) -> pd.Series[bool]:
-    """Return which rates a server carries, as far as the table says."""
+    """Return which rates the server carries; True where the table has no such information."""
     share = rows.get("carried_rate", np.inf) / rows.get("request_rate", 1.0)
     return frames.holds(rows, "is_steady") & np.logical_not(share < _CARRIED)
 
@@ -295,9 +291,9 @@ def drain(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     sizes = [int(str(name)[8:]) for name in table.filter(regex=r"^last_at_[1-9]\d*$")] or [1]
     columns = [f"{kind}_at_{size}" for kind in ("share", "last") for size in sizes]
     ends = [*table.filter(["makespan_low", "makespan_high"])]
-    rows = tables.checked(table, ("makespan", *columns, *ends), ("policy",), may_lack=columns)
-    tables.need_distinct(rows, ["policy"])
-    tables.need_at_most(style.MOST_LINES, len(rows), "policies")
+    rows = frames.checked(table, ("makespan", *columns, *ends), ("policy",), may_lack=columns)
+    frames.need_distinct(rows, ["policy"])
+    frames.need_at_most(style.MOST_LINES, len(rows), "policies")
     shares, times = axes
     cells = rows.set_index("policy")[columns].T
     style.grouped(shares, cells[: len(sizes)].fillna(0.0))

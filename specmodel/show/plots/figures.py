@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _METADATA = {".png": None, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
-"""What makes files of the same figure the same, by suffix."""
-SUFFIXES = tuple(_METADATA)
+"""Metadata without dates, so that the same figure gives the same file, by suffix."""
 COLUMN_WIDTH = 3.3
 """Width of a column of a paper, in inches."""
 TWO_COLUMNS = 6.8
@@ -33,16 +32,16 @@ FONT_SIZE = 8
 _DPI = 300
 _CHARACTERS_AN_INCH = 19
 _SHARED = ("timeline", "load")
-"""Kinds whose panels share the horizontal axis."""
+"""Kinds of figures whose panels share the horizontal axis."""
 _LEAST_HEIGHT, _LEAST_WIDTH = 1.7, 0.62
-"""Of a figure, and of one of several panels side by side, in inches."""
+"""Smallest height of a figure and smallest width of a panel, in inches."""
 
 
 class Kind(Struct, frozen=True):
-    """A kind of figure, and the height that it wants without the legends above, in inches.
+    """A kind of figure, and its height without the legends above it, in inches.
 
-    Where the vertical axis numbers rows, each adds `row_height`, up to `most_height` in all.
-    `panels` says how many share an axis, one above the other or, `is_across`, side by side.
+    If the vertical axis numbers rows, each row adds `row_height`, up to `most_height` in total.
+    `panels` returns the number of panels, which are side by side if `is_across`.
     """
 
     draw: Callable[..., Any]
@@ -80,15 +79,15 @@ KINDS = {kind.draw.__name__: kind for kind in _ALL}
 
 
 def kind_of(name: str) -> Kind | None:
-    """Return a kind by name: one of `KINDS`, or any column of numbers over the batch size."""
+    """Return one of `KINDS`, or a kind that draws the column `name` over the batch size."""
     if name in KINDS or labels.unit(name) == "-":
         return KINDS.get(name)
     return Kind(partial(batches.over_batch_size, quantity=name), 2.4)
 
 
 def check_figure(argument: str, path: str) -> None:
-    """Refuse, before anything is computed, a figure that cannot be drawn or written to its path."""
-    if Path(path).suffix not in SUFFIXES:
+    """Refuse a figure that cannot be drawn or written before anything is computed."""
+    if Path(path).suffix not in _METADATA:
         raise InputError(argument, path, "a .png, .pdf or .svg file")
     check_writable(path, argument)
     import_extra("matplotlib", "plots", argument)
@@ -121,7 +120,7 @@ def draw_figure(
     has_title: bool = False,
     **settings: Any,
 ) -> Figure:
-    """Draw a kind that `kind_of` knows, as high as need be, on a figure that is not pyplot's."""
+    """Draw a kind that `kind_of` knows on a figure of a suitable height, without pyplot."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -151,7 +150,7 @@ def draw_figure(
 
 
 def _swept(table: pd.DataFrame) -> list[str]:
-    """Return as text, in a list, the target, drafter and GPU of a sweep; [] if it has several."""
+    """Return a list with the target, drafter and GPU of a sweep; [] if the sweep has several."""
     told = {"target": "{}", "drafter": " + {}", "num_gpus": " on {} x", "hardware": " {}"}
     told["engine"] = ", {}"
     found = table.filter([*told])
@@ -161,9 +160,9 @@ def _swept(table: pd.DataFrame) -> list[str]:
 
 
 def _title(figure: Figure, table: pd.DataFrame) -> float:
-    """Write the title of a figure: model, drafter and GPU if there is one, and shared inputs.
+    """Write the title of a figure: model, drafter and GPU if all rows share them, shared inputs.
 
-    Return the height of the title, 0 without one [dot].
+    Return the height of the title, 0 without a title [dot].
     """
     cases = list(table["case"].dropna().unique()) if "case" in table else _swept(table)
     width = int(figure.get_figwidth() * _CHARACTERS_AN_INCH)

@@ -1,34 +1,31 @@
-"""Draw maps: a grid of cells, each with its number if there is room."""
+"""Draw maps: grids of cells, with a number in each cell if it fits."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from specmodel.show import labels, tables
+from specmodel.show import labels
 from specmodel.show.plots import frames, style
-from specmodel.show.plots.style import SMALL, Style, label_room
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from specmodel.show.plots.style import SMALL, Axes, Style, label_room
 
 _ACCEPTANCES = ("acceptance_rate", "accepted_fraction", "tokens_per_step")
 _BEST, _NEEDED = "best_draft_length", "break_even_acceptance_rate"
 _AS_GOOD = 0.99
-"""Share of the best speedup from which a draft length is as good [-]."""
+"""Smallest share of the best speedup at which a draft length is called as good [-]."""
 _MOST_EDGED = 20
 _INSET = 0.06
-"""Room between a frame and its cell over the cell [-]."""
+"""Margin between a cell and its frame, as a share of the cell [-]."""
 _DEEPEST = 8
-"""Speedup, or its inverse, from which colours stay [-]."""
+"""Speedup, or its inverse, beyond which the colour does not change [-]."""
 _LONG = 44
-"""Characters of a title from which it begins beyond the vertical axis [-]."""
+"""Length of a title that may start left of the axes [-]."""
 _PALER = 1.5
-"""Range of colours over that of numbers, so that black is read on all of them [-]."""
+"""Range of colours over the range of numbers, so that black text is readable on all [-]."""
 _STEPS = [n * 10**power for power in range(6) for n in (1, 2, 3, 5)]
-"""Every how manyth cell may be numbered."""
+"""Steps between numbered cells."""
 
 
 def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
@@ -44,7 +41,7 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
         row for each point. Points that do not fit in memory are hatched.
     """
     more = ("draft_length", "speedup") if "draft_length" in table else table.filter(["speedup"])
-    rows = tables.checked(table, ("batch_size", "context_length", _BEST, *more), ("fits",))
+    rows = frames.checked(table, ("batch_size", "context_length", _BEST, *more), ("fits",))
     if "draft_length" in rows and rows["context_length"].nunique() == 1:
         title = f"{labels.titled(['speedup'])}; with 0 the drafter stays loaded"
         return _draw(ax, rows, ("speedup", "draft_length"), title)
@@ -73,7 +70,7 @@ def speedup_map(table: pd.DataFrame, ax: Axes) -> Axes:
         with a row for each pair. Points that do not fit in memory are hatched.
     """
     y = next((name for name in _ACCEPTANCES if name in table), _ACCEPTANCES[0])
-    rows = tables.checked(table, ("batch_size", y, "speedup"))
+    rows = frames.checked(table, ("batch_size", y, "speedup"))
     return _draw(ax, rows, ("speedup", y), labels.titled(["speedup"]))
 
 
@@ -89,18 +86,18 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
         several contexts, it is the context.
     """
     numbers = ("batch_size", "context_length", "draft_length", _NEEDED)
-    rows = tables.checked(table, numbers, may_lack=(_NEEDED,))
+    rows = frames.checked(table, numbers, may_lack=(_NEEDED,))
     num_contexts, num_lengths = rows["context_length"].nunique(), rows["draft_length"].nunique()
     y = "context_length" if num_lengths == 1 < num_contexts else "draft_length"
     if y == "draft_length":
-        tables.need_single(rows, "context_length")
-    # in two digits, without the 0 before the point
+        frames.need_single(rows, "context_length")
+    # two digits, without the 0 before the point
     told = rows[_NEEDED].map("{:.2f}".format).str.removeprefix("0")
     return _draw(ax, rows, (_NEEDED, y), "acceptance rate from which it pays", told)
 
 
 def _judged(rows: pd.DataFrame) -> tuple[pd.Series[bool], pd.Series[bool]]:
-    """Return which draft lengths are the best of their point, and which as good."""
+    """Return which draft lengths are the best at their point, and which are as good."""
     is_best = rows["draft_length"] == rows[_BEST]
     point = [rows["batch_size"], rows["context_length"]]
     best = rows["speedup"].where(is_best).groupby(point).transform("max")
@@ -108,7 +105,7 @@ def _judged(rows: pd.DataFrame) -> tuple[pd.Series[bool], pd.Series[bool]]:
 
 
 def _frame(ax: Axes, rows: pd.DataFrame) -> list[Any]:
-    """Frame the best draft length of each batch size and those as good; return their keys."""
+    """Frame the best draft length at each batch size and those as good; return legend entries."""
     from matplotlib.patches import Rectangle
 
     sizes, lengths = (sorted(rows[name].unique()) for name in ("batch_size", "draft_length"))
@@ -125,12 +122,12 @@ def _frame(ax: Axes, rows: pd.DataFrame) -> list[Any]:
 
 
 def _draw(ax: Axes, rows: pd.DataFrame, of: tuple[str, str], title: str, told: Any = None) -> Axes:
-    """Draw a cell for each point, with what is told of it if that fits, else with a colour bar.
+    """Draw a cell for each point, with a text in it if all texts fit, else with a colour bar.
 
-    Batch sizes of which nothing fits in memory are left out, unless none does.
+    Batch sizes at which nothing fits in memory are left out, unless nothing fits at any.
     """
     quantity, y = of
-    tables.need_distinct(rows, ["batch_size", y])
+    frames.need_distinct(rows, ["batch_size", y])
     told = rows[quantity].map("{:.2f}".format) if told is None else told
     held = frames.fits(rows).groupby(rows["batch_size"]).transform("any")
     held |= not held.any()
@@ -138,7 +135,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, of: tuple[str, str], title: str, told: A
     handles = _frame(ax, rows) if of == ("speedup", "draft_length") else []
     too_large = ~frames.fits(rows)
     beyond = (rows["batch_size"] > rows.get(frames.GRAPHS, np.inf)) & ~too_large
-    # what does not fit has no number to be read
+    # points that do not fit have no number
     rows = rows.assign(told=told, value=rows[quantity].mask(too_large))
     cells, written = (rows.pivot(index=y, columns="batch_size")[n] for n in ("value", "told"))
     edges = "white" if max(cells.shape) <= _MOST_EDGED else "none"
@@ -178,7 +175,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, of: tuple[str, str], title: str, told: A
 
 
 def _colours(quantity: str, cells: Any) -> Style:
-    """Return the colours of a map: of a speedup from loss to gain, pale at 1; else from 0."""
+    """Return the colours of a map: for a speedup from loss to gain, pale at 1; else from 0."""
     from matplotlib.colors import LogNorm, Normalize
 
     values = cells.to_numpy()
@@ -192,7 +189,7 @@ def _colours(quantity: str, cells: Any) -> Style:
 
 
 def _border(ax: Axes, values: Any) -> list[Any]:
-    """Draw a line between cells that gain and cells that lose; return its key if there are both."""
+    """Draw a line between gains and losses; return its legend entry if there are both."""
     gains = np.where(np.isnan(values), np.nan, values >= 1)
     line: Style = {"color": "black", "linewidth": 1, "linestyle": (0, (2, 1))}
     for axis in (1, 0):
@@ -202,7 +199,7 @@ def _border(ax: Axes, values: Any) -> list[Any]:
 
 
 def _number(axis: Any, counts: pd.Index[Any]) -> None:
-    """Label the cells along an axis, every n-th where the labels of all have no room."""
+    """Label the cells along an axis, or every n-th cell if not all labels fit."""
     names = [labels.count_label(round(float(count), 4)) for count in counts]
     cell = getattr(axis.axes.bbox, "width" if axis.axis_name == "x" else "height") / len(counts)
     step = next(n for n in _STEPS if n * cell > label_room(axis, names) or n >= len(counts))

@@ -1,31 +1,28 @@
-"""Draw the components of passes: under the roofs of the GPU, and by seconds."""
+"""Draw the components of passes: under the roofs of the GPU, and by their times."""
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from specmodel.show import labels, tables
+from specmodel.show import labels
 from specmodel.show.glossary import TABLES
 from specmodel.show.plots import frames, style
-from specmodel.show.plots.style import COLOURS, MOST_LINES, SMALL, Style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from specmodel.show.plots.style import COLOURS, MOST_LINES, SMALL, Axes, Style
 
 _ROOFS = ("peak_flops_per_s", "peak_bytes_per_s", "fitted_flops_per_s", "fitted_bytes_per_s")
 _PASSES = TABLES["passes"]
 _MOST_SIZES = 6
 _PALE = 0.35
 _COLOURS = (*COLOURS[:-1], "0.5")
-"""Of components under the roofs, which are black."""
+"""Colours of components; the roofs are black."""
 _SEEN = 0.02
-"""Least share of the longest pass that a component takes which is told apart [-]."""
+"""Smallest share of the longest pass at which a component has its own colour [-]."""
 _LOW = 0.1
-"""Share of the longest pass below which the time of a pass is written [-]."""
+"""Share of the longest pass below which the time of a pass is written as text [-]."""
 
 
 def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
@@ -41,13 +38,13 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
     """
     place = ["arithmetic_intensity", "flops_per_s"]
     texts = ("pass", "component", "kind", "dtype")
-    rows = tables.checked(table, (*frames.POINT, "time", *place, *_ROOFS), texts, (*place, *_ROOFS))
-    tables.need_single(rows, *frames.POINT)
-    tables.need_distinct(rows, ("pass", "component"))
+    rows = frames.checked(table, (*frames.POINT, "time", *place, *_ROOFS), texts, (*place, *_ROOFS))
+    frames.need_single(rows, *frames.POINT)
+    frames.need_distinct(rows, ("pass", "component"))
     rows = rows[(rows[place] > 0).all(axis=1) & rows["pass"].isin(["forward", "verify"])]
     if rows.empty:
-        tables.refuse("no component with arithmetic", "forward and verify passes")
-    tables.need_positive(rows, *place, *_ROOFS)
+        frames.refuse("no component with arithmetic", "forward and verify passes")
+    frames.need_positive(rows, *place, *_ROOFS)
     peaks = rows["peak_flops_per_s"] / rows["peak_bytes_per_s"]
     intensity, named = rows["arithmetic_intensity"], list[Any]()
     low, high = intensity.min() / 2, 3 * max(intensity.max(), peaks.max())
@@ -82,10 +79,10 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
         Table of `plan.pass_components`: batch_size, pass, component and time, for one draft length
         and context, and at most six batch sizes. The six longest components have their own colours.
     """
-    rows = tables.checked(table, ("batch_size", "time"), ("pass", "component"))
-    tables.need_single(rows, "draft_length", "context_length")
-    tables.need_distinct(rows, ("batch_size", "pass", "component"))
-    tables.need_at_most(_MOST_SIZES, rows["batch_size"].nunique(), "batch sizes")
+    rows = frames.checked(table, ("batch_size", "time"), ("pass", "component"))
+    frames.need_single(rows, "draft_length", "context_length")
+    frames.need_distinct(rows, ("batch_size", "pass", "component"))
+    frames.need_at_most(_MOST_SIZES, rows["batch_size"].nunique(), "batch sizes")
     rows = rows.sort_values("batch_size", kind="stable")
     longest = rows.groupby(["batch_size", "pass"])["time"].sum().max()
     most = rows.groupby("component")["time"].max().sort_values(ascending=False)
@@ -117,7 +114,7 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def _roofs(ax: Axes, rows: pd.DataFrame, x: Any, colours: dict[str, str]) -> list[Any]:
-    """Draw the roofs of the data sheet by dtype, and dashed that of the kernels that take most."""
+    """Draw the roofs of the data sheet by dtype, and a dashed roof of the slowest kernels."""
     roofs = dict[Any, tuple[str, Style]]()
     for *roof, dtype in rows[[*_ROOFS[:2], "dtype"]].to_numpy():
         look: Style = {"color": "0.6" if roofs else "black"}
@@ -134,7 +131,7 @@ def _roofs(ax: Axes, rows: pd.DataFrame, x: Any, colours: dict[str, str]) -> lis
 
 
 def _bar_axis(ax: Axes, index: pd.MultiIndex | pd.Index, places: Any) -> None:
-    """Label the bars by the letter of their pass, and their groups by batch size below."""
+    """Label each bar with the letter of its pass, and each group of bars with its batch size."""
     sizes, passes = (index.get_level_values(level) for level in (0, 1))
     letters = [_PASSES[n][0] if n in _PASSES else labels.shortened(str(n), 3) for n in passes]
     centres = [places[sizes == size].mean() for size in sizes.unique()]

@@ -3,44 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from specmodel.core.base.errors import InputError, nearest
 from specmodel.core.prediction.table import seconds
-from specmodel.show import labels, tables
+from specmodel.show import labels
 from specmodel.show.glossary import TABLES
 from specmodel.show.plots import frames, style
-from specmodel.show.plots.style import COLOURS, SMALL, Style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from specmodel.show.plots.style import COLOURS, SMALL, Axes, Style
 
 MOST_INPUTS = 10
-"""Inputs that a figure shows, the largest first [-]."""
+"""Largest number of inputs in a figure [-]."""
 
 MOST_POINTS = 4
-"""Points whose waterfalls stand side by side [-]."""
+"""Largest number of waterfalls in a figure [-]."""
 
 MOST_POLICIES = 24
-"""Policies that a figure compares [-]."""
+"""Largest number of policies in a figure [-]."""
 
 _WIDTH = 24
 _TERMS = TABLES["terms"]
-"""What a term of a waterfall is, in words that have room beside its bar."""
+"""Short names of the terms of a waterfall."""
 _VISIBLE = 0.03
-"""Least swing, or share of the variance, that is drawn, over the largest [-]."""
+"""Smallest swing, or share of the variance, that is drawn, relative to the largest [-]."""
 _HINDSIGHT = ("best-fixed", "oracle")
 _INTERVALS = {"predicted": ("errors of times", 5, 0.8), "simulated": ("noise of requests", 0, 2.2)}
 _FACTORS = ("error", "factor", "host_speed")
-"""How names of inputs end that are factors around 1."""
+"""Endings of names of inputs that are factors around 1."""
 _QUANTITIES = ("target_efficiency", "speedup")
 
 
 def num_points(table: pd.DataFrame) -> int:
-    """Return how many points a table has, one at least [-]."""
+    """Return the number of points in a table, at least 1 [-]."""
     return max(len(table.filter([*frames.POINT]).drop_duplicates()), 1)
 
 
@@ -59,13 +56,13 @@ def waterfalls(
     outcome
         As for `tornado`.
     """
-    rows = tables.checked(table, (*frames.POINT, "value"), ("quantity", "term"))
-    tables.need_distinct(rows, (*frames.POINT, "quantity", "term"))
+    rows = frames.checked(table, (*frames.POINT, "value"), ("quantity", "term"))
+    frames.need_distinct(rows, (*frames.POINT, "quantity", "term"))
     varying = [name for name in frames.POINT if rows[name].nunique() > 1]
-    tables.need_at_most(MOST_POINTS, num_points(rows), "points")
+    frames.need_at_most(MOST_POINTS, num_points(rows), "points")
     own = rows[rows["quantity"] == outcome]
     if own.empty:
-        tables.refuse(", ".join(rows["quantity"].unique()), f"rows of {outcome}", "quantity")
+        frames.refuse(", ".join(rows["quantity"].unique()), f"rows of {outcome}", "quantity")
     terms = own["term"][own.groupby("term")["value"].transform("any").astype(bool)].unique()
     named = _TERMS | ({"ideal": "verifying is free"} if outcome == "target_efficiency" else {})
     style.rows_axis(axes[0], [labels.folded(named.get(str(t), str(t)), _WIDTH) for t in terms])
@@ -81,7 +78,7 @@ def waterfalls(
         style.scaled(ax.xaxis, 1)
         ax.tick_params(axis="y", length=0, labelsize=SMALL)
         spec = ax.get_subplotspec()
-        # what panels have is told once, as a row's name
+        # the names of the panels' values, once
         if varying and (spec is None or spec.is_first_col()):
             of: Style = style.BESIDE | {"xycoords": "axes fraction", "ha": "right"}
             ax.annotate("\n".join(map(labels.words, varying)), (0, 1), (-3, 3), **of)
@@ -156,11 +153,11 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
         single request), with a row for each policy, at most 24.
     """
     ends = ("speedup_low", "speedup_high")
-    rows = tables.checked(table, ("speedup", *ends), ("policy",), may_lack=ends)
+    rows = frames.checked(table, ("speedup", *ends), ("policy",), may_lack=ends)
     _name_policies(ax, rows)
     alpha = 1.0 if frames.fits(rows).all() else 0.4
     knows = rows["policy"].astype(str).str.split(":").str[0].isin(_HINDSIGHT)
-    style.unity(ax, vertical=True)
+    at_1 = style.unity(ax, vertical=True)
     bars: Style = {"ecolor": COLOURS[0], "elinewidth": 0.8, "capsize": 2, "alpha": alpha}
     for label, part in {"online": rows[~knows], "in hindsight, a bound": rows[knows]}.items():
         face, told = COLOURS[0] if label == "online" else "white", label if len(part) else None
@@ -172,7 +169,7 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
     ax.set_xlabel(labels.titled(["speedup"]) + ("" if alpha == 1 else "\ndoes not fit in memory"))
     interval = style.key("95 % interval of requests", color=COLOURS[0], linewidth=0.8)
     more = [interval] if rows[ends[0]].notna().any() else []
-    style.legend_above(ax, "", None, style.break_even(), *more, side="right")
+    style.legend_above(ax, "", None, at_1, *more, side="right")
     return ax
 
 
@@ -184,18 +181,18 @@ def policy_bars(table: pd.DataFrame, ax: Axes) -> Axes:
     table, ax
         Columns workload, policy and speedup, with a row for each pair; at most six policies.
     """
-    rows = tables.checked(table, ("speedup",), ("workload", "policy"))
-    tables.need_distinct(rows, ("workload", "policy"))
+    rows = frames.checked(table, ("speedup",), ("workload", "policy"))
+    frames.need_distinct(rows, ("workload", "policy"))
     workloads, policies = ([*rows[name].unique()] for name in ("workload", "policy"))
-    tables.need_at_most(style.MOST_LINES, len(policies), "policies")
+    frames.need_at_most(style.MOST_LINES, len(policies), "policies")
     cells = rows.pivot(index="workload", columns="policy", values="speedup")
     style.grouped(ax, cells.loc[workloads, policies])
-    style.unity(ax)
+    at_1 = style.unity(ax)
     told = [labels.shortened(str(name), 40).replace("+", "+\n") for name in workloads]
     is_narrow = style.label_room(ax.xaxis, "\n".join(told).split("\n")) > ax.bbox.width / len(told)
     ax.set_xticks(range(len(told)), told, size=SMALL, rotation=90 if is_narrow else 0)
     ax.set(ylabel=labels.titled(["speedup"]), ylim=(0, None))
-    style.legend_above(ax, "", None, style.break_even())
+    style.legend_above(ax, "", None, at_1)
     return ax
 
 
@@ -210,7 +207,7 @@ def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
         figure states the targets, if the table has columns for them.
     """
     ends = ("predicted_low", "predicted_high", "simulated_low", "simulated_high")
-    found = tables.checked(table, ("capacity", *ends), ("policy",), may_lack=ends)
+    found = frames.checked(table, ("capacity", *ends), ("policy",), may_lack=ends)
     rows = found.drop_duplicates(["policy", "capacity", *ends], ignore_index=True)
     _name_policies(ax, rows)
     values = rows["capacity"]
@@ -229,18 +226,18 @@ def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
 
 def _name_policies(ax: Axes, rows: pd.DataFrame) -> None:
     """Label each row with its policy; refuse a policy with several rows."""
-    tables.need_distinct(rows, ("policy",))
-    tables.need_at_most(MOST_POLICIES, len(rows), "policies")
+    frames.need_distinct(rows, ("policy",))
+    frames.need_at_most(MOST_POLICIES, len(rows), "policies")
     style.rows_axis(ax, [labels.folded(str(name), _WIDTH) for name in rows["policy"]])
 
 
 def _reach(values: pd.Series[float], low: pd.Series[float], high: pd.Series[float]) -> Any:
-    """Return how far intervals reach below and above values, 0 where there is none."""
+    """Return the lengths of intervals below and above values; 0 without an interval."""
     return np.maximum(np.nan_to_num(np.stack([values - low, high - values])), 0)
 
 
 def _waterfall(ax: Axes, values: pd.Series[float]) -> None:
-    """Draw the ends as bars from 0, and the terms as bars from where the one before ended."""
+    """Draw both ends as bars from 0; each term starts where the bar before it ends."""
     is_end = np.isin(values.index, ["ideal", "predicted"])
     inner = np.where(is_end, 0.0, values)
     start = np.where(is_end, 0.0, values.iloc[0] + np.cumsum(inner) - inner)
@@ -261,16 +258,16 @@ def _waterfall(ax: Axes, values: pd.Series[float]) -> None:
 
 
 def _inputs(table: pd.DataFrame, kind: str, numbers: Sequence[str], outcome: str) -> pd.DataFrame:
-    """Return a row for each input, with numbers of an outcome, of an analysis or a tidy table."""
+    """Return a row for each input with the numbers of an outcome, from either form of table."""
     if outcome not in _QUANTITIES:
         raise InputError("outcome", outcome, f"one of {nearest(outcome, _QUANTITIES)}")
     if "analysis" in table:
-        rows = tables.checked(table, ("value",), ("analysis", "input", "output", "quantity"))
+        rows = frames.checked(table, ("value",), ("analysis", "input", "output", "quantity"))
         rows = rows[rows["analysis"] == kind].fillna({"output": ""})
         if rows.empty:
-            tables.refuse(kind, f"rows of {kind}", "analysis")
+            frames.refuse(kind, f"rows of {kind}", "analysis")
         rows = rows[rows["output"].isin(["", outcome])]
-        tables.need_distinct(rows, ("input", "quantity"))
+        frames.need_distinct(rows, ("input", "quantity"))
         told = rows[rows["quantity"] == "low"].set_index("input").filter(["unit", "source"])
         found = rows.pivot(index="input", columns="quantity", values="value")
         found = found.reindex(rows["input"].unique()).reindex(columns=[*numbers]).dropna()
@@ -278,18 +275,18 @@ def _inputs(table: pd.DataFrame, kind: str, numbers: Sequence[str], outcome: str
     elif "output" in table:
         table = table[table["output"] == outcome]
     if table.empty:
-        tables.refuse(outcome, "an outcome that some range moves", "output")
+        frames.refuse(outcome, "an outcome that some range moves", "output")
     table = table.rename(columns=lambda name: str(name).removeprefix(f"{outcome}_"))
-    return tables.checked(table, numbers, ("input",))
+    return frames.checked(table, numbers, ("input",))
 
 
 def _name_inputs(ax: Axes, rows: pd.DataFrame, sizes: pd.Series[float], label: str) -> pd.DataFrame:
-    """Return the rows with the largest sizes of effects that can be seen, at most ten.
+    """Label the rows with the largest visible effects, at most ten, and return them.
 
-    Acceptance is one of them if it can be seen. Their names, with what stands under them, are
-    beside the axes; the last says how many are not drawn, and how little they do.
+    Acceptance is one of them if its effect is visible. The last label is on the rows that are not
+    drawn.
     """
-    tables.need_distinct(rows, ("input",))
+    frames.need_distinct(rows, ("input",))
     names = [labels.folded(labels.words(name), _WIDTH) for name in rows["input"]]
     seen = sizes[sizes >= _VISIBLE * sizes.max()].sort_values(ascending=False, kind="stable")
     is_known = rows["input"].loc[seen.index] == "acceptance_rate"

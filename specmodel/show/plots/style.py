@@ -1,4 +1,4 @@
-"""Share colours, ticks that fit, and legends above between figures; no global style changes."""
+"""Colours, ticks and legends that all figures share, without changes of the global style."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 
 from specmodel.show import labels
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
+if TYPE_CHECKING:  # imported late, as commands must do without
+    import matplotlib.axes
     from matplotlib.legend import Legend
+    from pandas import DataFrame
 
 COLOURS = ("#114a98", "#ef7f1a", "#178446", "#4f0a38", "#79d3fb", "#000000")
-"""Blue, orange, green, plum, sky and black, as light as 32, 65, 48, 16, 81 and 0 of 100: any two
-are told apart in a grey print and by the colour-blind, and all from `PALE`."""
+"""Blue, orange, green, plum, sky and black, with a lightness of 32, 65, 48, 16, 81 and 0 of 100.
+They differ from each other and from `PALE` in grey print and for the colour-blind."""
 
 PALE = "#f4f4f4"
 GREY = "0.35"
-"""What is drawn of bands and ranges in a legend, and lines that guide the eye."""
+"""Colour of bands and ranges in a legend, and of thin guide lines."""
 
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 DOTTED: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 0.8}
@@ -30,27 +30,28 @@ DASHES: tuple[Any, ...] = ("-", "--", "-.", (0, (1, 0.7)), (0, (6, 1, 1, 1, 1, 1
 
 MOST_LINES = len(COLOURS)
 MOST_BESIDE = 4
-"""Lines that are named beside their ends [-]."""
+"""Largest number of lines that are named at their ends [-]."""
 _MOST_BESIDE = 10
-"""Characters of a name that is written there [-]."""
+"""Largest length of a name at the end of a line [-]."""
 SMALL = "small"
 """Smallest size of text: 6.7 points where labels have 8."""
 BESIDE: dict[str, Any] = {"textcoords": "offset points", "size": SMALL}
-"""Text at some points from what it is of."""
+"""Style of text at an offset from its object."""
 _BOX = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 BOXED: dict[str, Any] = {"size": SMALL, "bbox": _BOX}
-"""Text that lies above what is drawn."""
+"""Style of text on top of other objects."""
 
+Axes: TypeAlias = "matplotlib.axes.Axes"
 Style: TypeAlias = dict[str, Any]
 """Keywords of matplotlib's artists."""
 
 _BETWEEN = 100
-"""Places along each part of a line that names keep off."""
+"""Number of places along each part of a line that names must not cover."""
 _MOST_NAMED = 16
 _SUBS = (1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)
-"""Digits that a logarithmic axis may label, by how many of a decade have room."""
+"""Digits that a logarithmic axis may label, by the number that fit in a decade."""
 _DIGIT = 0.64
-"""Width of a digit over the size of its font."""
+"""Ratio of the width of a digit to the size of its font."""
 
 
 def series(i: int, **changes: Any) -> Style:
@@ -65,7 +66,7 @@ def points(i: int, **changes: Any) -> Style:
 
 
 def crosses(i: int) -> Style:
-    """Return the style of what was measured, which stands out from lines by a white edge."""
+    """Return the style of measurements: crosses with a white edge."""
     from matplotlib.patheffects import withStroke
 
     edge = {"path_effects": [withStroke(linewidth=2.5, foreground="white")]}
@@ -73,7 +74,7 @@ def crosses(i: int) -> Style:
 
 
 def side_by_side(ax: Axes, trans: Any, count: int, apart: float = 4.5) -> list[Any]:
-    """Return a transform for each of what stands side by side, `apart` points from the next."""
+    """Return `count` transforms that move objects side by side, `apart` points from each other."""
     from matplotlib.transforms import ScaledTranslation
 
     far = apart / 72 * (np.arange(count) - (count - 1) / 2)
@@ -81,13 +82,13 @@ def side_by_side(ax: Axes, trans: Any, count: int, apart: float = 4.5) -> list[A
 
 
 def filled(i: int) -> Style:
-    """Return the style of a bar; a colour beyond the last is grey, for what is left."""
+    """Return the style of a bar; beyond the last colour it is grey."""
     rest = {"facecolor": PALE, "edgecolor": "0.6", "linewidth": 0.3}
     return {"facecolor": COLOURS[i], "linewidth": 0} if i < MOST_LINES else rest
 
 
 def key(label: str, linestyle: Any = "-", **look: Any) -> Any:
-    """Return a legend entry for a look that no single artist has."""
+    """Return a legend entry for a line or marker."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=label, linestyle=linestyle, **look)
@@ -106,10 +107,10 @@ def band(colour: str) -> Style:
 
 
 def name_lines(ax: Axes, title: str, ends: list[tuple[Any, Any]], handles: list[Any]) -> None:
-    """Name lines beside their ends if they are few and their names short, else in a legend.
+    """Name lines at their ends if they are few and their names are short, else in a legend.
 
-    `ends` are entries of a legend and the points at which their lines end, `title` says what tells
-    them apart, and `handles` are entries of the legend in any case.
+    `ends` are legend entries and the points at which their lines end. `title` names the quantity
+    that differs between lines. `handles` are further legend entries.
     """
     named = [(line, end) for line, end in ends if line.get_label()]
     if named and are_beside([line.get_label() for line, _ in named]):
@@ -120,19 +121,19 @@ def name_lines(ax: Axes, title: str, ends: list[tuple[Any, Any]], handles: list[
 
 
 def are_beside(names: Sequence[str]) -> bool:
-    """Return whether lines are few enough, and their names short enough, to be named at ends."""
+    """Return whether lines are few enough, and names short enough, to name lines at their ends."""
     return len(names) <= MOST_BESIDE and all(len(name) <= _MOST_BESIDE for name in names)
 
 
 def _write_beside(ax: Axes, title: str, ends: list[tuple[Any, Any]]) -> None:
-    """Write names on the right of an axes, below what they are of, with leaders to their lines."""
+    """Write names to the right of the axes below their title, with leaders to their lines."""
     from matplotlib.patches import ConnectionPatch
 
     apart = label_room(ax.yaxis, [""]) / ax.bbox.height
     ends = sorted(ends, key=lambda end: float(end[1][1]))
     heights = (ax.transData + ax.transAxes.inverted()).transform([end for _, end in ends])[:, 1]
     places = heights.copy()
-    for i in range(1, len(places)):  # upwards, then all back by what that moved them in the mean
+    for i in range(1, len(places)):  # upwards; then all names move back by the mean shift
         places[i] = max(places[i], places[i - 1] + apart)
     places -= (places - heights).mean()
     places += max(0.0, apart / 2 - places[0]) - max(0.0, places[-1] - 1 + apart)
@@ -141,16 +142,15 @@ def _write_beside(ax: Axes, title: str, ends: list[tuple[Any, Any]]) -> None:
         ax.text(1.05, place, line.get_label(), va="center", color=line.get_color(), **write)
         ways: Style = {"coordsA": line.get_transform(), "coordsB": ax.transAxes, "zorder": 1}
         ax.add_artist(ConnectionPatch(end, (1.04, place), color="0.7", linewidth=0.4, **ways))
-    # on lines of a word each, as narrow as the names below
+    # a word per line, as narrow as the names below
     told = title.partition(" (")[0].replace(" ", "\n")
     ax.text(1.05, places[-1] + 0.8 * apart, told, color=GREY, va="bottom", **write)
 
 
 def name_points(ax: Axes, named: Sequence[tuple[str, Any, Style]]) -> list[Any]:
-    """Name points beside them, in the order given; return entries of a legend for others.
+    """Write names next to points, in the given order; return legend entries for the other names.
 
-    A name is read only where no point, line or other name is: beside the first of its points where
-    there is room.
+    A name is written at the first of its points where it covers no point, line or other name.
     """
     paths = ((line, line.get_transform().transform_path(line.get_path())) for line in ax.lines)
     joined = {line: 1 if line.get_linestyle() == "None" else _BETWEEN for line in ax.lines}
@@ -172,7 +172,7 @@ def name_points(ax: Axes, named: Sequence[tuple[str, Any, Style]]) -> list[Any]:
 
 
 def label_room(axis: Any, labels: Iterable[str]) -> float:
-    """Return how far apart ticks must be for the longest of their labels [dot]."""
+    """Return the distance between ticks that the longest of their labels needs [dot]."""
     label = axis.get_major_ticks(1)[0].label1
     wide = _DIGIT * max(map(len, labels)) if axis.axis_name == "x" else 1.0
     # a third to spare: the layout may still narrow the axes for labels beside them
@@ -180,9 +180,9 @@ def label_room(axis: Any, labels: Iterable[str]) -> float:
 
 
 def counts_axis(ax: Axes, values: Iterable[float], label: str, spare: float = 1.0) -> None:
-    """Give an axes a logarithmic horizontal axis of counts, with as many ticks as have room.
+    """Give an axes a logarithmic horizontal axis of counts, with as many ticks as fit.
 
-    The axes may be narrowed `spare` times later.
+    `spare` is the factor by which the layout may narrow the axes later.
     """
     from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
@@ -205,7 +205,7 @@ def counts_axis(ax: Axes, values: Iterable[float], label: str, spare: float = 1.
 
 
 def si_axis(*axes: Any, unit: str = "") -> None:
-    """Make axes logarithmic, with metric prefixes, which have no small exponents."""
+    """Make axes logarithmic, with metric prefixes instead of exponents."""
     from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
     for axis in axes:
@@ -224,11 +224,11 @@ def si_axis(*axes: Any, unit: str = "") -> None:
 def legend_above(
     ax: Axes, title: str = "", handles: Sequence[Any] | None = None, *more: Any, side: str = "left"
 ) -> Legend | None:
-    """Put a legend above the axes, where nothing is drawn, in as many columns as fit.
+    """Put a legend above the axes in as many columns as fit.
 
-    `more` are entries after those given, or else after those of what is drawn.
+    The entries are `handles`, by default those of all labelled objects, and then `more`.
     """
-    # from the right, it may reach over the labels of the vertical axis
+    # a legend on the right may extend over the labels of the vertical axis
     found = [*(ax.get_legend_handles_labels()[0] if handles is None else handles), *more]
     spec = ax.get_subplotspec()
     widest = ax.figure.bbox.width / (spec.get_gridspec().ncols if spec else 1)
@@ -244,29 +244,25 @@ def legend_above(
     return None
 
 
-def unity(ax: Axes, *, vertical: bool = False) -> None:
-    """Draw the line at 1, where speculation changes nothing."""
+def unity(ax: Axes, label: str = "break-even", *, vertical: bool = False) -> Any:
+    """Draw the line at 1, where speculation changes nothing; return its entry of a legend."""
     (ax.axvline if vertical else ax.axhline)(1, color="black", linewidth=0.6, zorder=1)
-
-
-def break_even(label: str = "break-even") -> Any:
-    """Return the legend entry of the line at 1."""
     return key(label, color="black", linewidth=0.8)
 
 
 def rows_axis(ax: Axes, names: Sequence[str]) -> None:
-    """Give an axes a vertical axis of names, from the top down."""
+    """Give an axes a vertical axis of names, the first name on top."""
     ax.set_yticks(range(len(names)), names, size=SMALL)
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
 
 
 def scaled(axis: Any, scale: float) -> None:
-    """Give an axis ticks in a smaller unit: of seconds in milliseconds, of shares in per cent."""
+    """Label an axis in a smaller unit: milliseconds for seconds, per cent for shares."""
     axis.set_major_formatter(lambda value, _: f"{scale * value:g}")
 
 
-def grouped(ax: Axes, cells: pd.DataFrame) -> None:
+def grouped(ax: Axes, cells: DataFrame) -> None:
     """Draw a group of bars for each row of a table, with a bar for each of its columns."""
     width, places = 0.85 / len(cells.columns), np.arange(len(cells))
     for i, (name, heights) in enumerate(cells.items()):

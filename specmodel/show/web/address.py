@@ -1,4 +1,4 @@
-"""Read an address: its fields as arguments of `predict`, and as a command to type."""
+"""Read the fields of an address: as arguments of `predict`, a command, or Python."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from specmodel.core.models.architecture import list_architectures
 from specmodel.core.prediction.case import DEFAULT_BATCH_SIZES
 
 RATE = "rate"
-"""The acceptance that is a rate of one's own."""
+"""Value of the field acceptance for a rate that the user chooses."""
 SECOND = "other_"
-"""What the fields of a second setting begin with; those left out are as of the first."""
+"""Prefix of the fields of a second setting; missing fields are as in the first setting."""
 _OF_SECOND = ("target", "hardware", "num_gpus", "drafter", "engine")
 START = {"target": "qwen3.5-397b-a17b", "hardware": "h200_sxm"}
-"""What is asked where an address says nothing."""
+"""Default values of fields."""
 
 _NAMES: dict[str, Callable[[], list[str]]] = {
     "target": list_architectures,
@@ -42,34 +42,31 @@ _NAMES: dict[str, Callable[[], list[str]]] = {
     "task": lambda: [*TASKS, MIXTURE],
     "view": lambda: ["schedule"],
 }
-"""Names that ship, by the field that takes them."""
+"""Functions that list the shipped names of a field."""
 _OF_CASE = (
     *(*_OF_SECOND, "acceptance", "acceptance_rate", "task"),
     *("draft_length", "context_length", "prompt_length", "output_length", "graph_limit"),
 )
-FIELDS = (
-    *(*_OF_CASE, *(SECOND + name for name in _OF_SECOND)),
-    *("tpot_target", "batch_size", "view"),
-)
-"""What an address may have."""
+FIELDS = (*_OF_CASE, *(SECOND + n for n in _OF_SECOND), "tpot_target", "batch_size", "view")
+"""All fields that an address may have."""
 _LONGEST = 200
-"""Longest text of a field [-]."""
+"""Largest length of a field [-]."""
 
 
 def choices() -> dict[str, list[str]]:
-    """Return the names that ship, by the field that takes them; an address takes no path."""
+    """Return the shipped names by field; an address accepts no path."""
     return {name: names() for name, names in _NAMES.items()}
 
 
 class Address(Struct, frozen=True, kw_only=True):
-    """The fields of an address, and what they ask.
+    """The fields of an address, and the question that they ask.
 
     Parameters
     ----------
     fields
-        Its fields by name, those left empty left out.
+        Fields by name, without empty ones.
     own
-        Files that the command line named, which alone an address may name.
+        Files that the command line named. An address may name no other file.
     """
 
     fields: Mapping[str, str]
@@ -87,7 +84,7 @@ class Address(Struct, frozen=True, kw_only=True):
         return replace(self, fields={**START, **self.fields})
 
     def read(self, name: str) -> Any:
-        """Return the value of a field, None where it is not given."""
+        """Return the value of a field; None for a missing field."""
         text, own = self.fields.get(name), name.removeprefix(SECOND)
         if text is None or (text in self.own and own in START):
             return text
@@ -100,7 +97,7 @@ class Address(Struct, frozen=True, kw_only=True):
         found = {name: self.read(name) for name in _OF_CASE}
         if is_second:
             own = {name: self.read(SECOND + name) for name in _OF_SECOND}
-            if own["hardware"]:  # of another GPU there may be as many as hold it
+            if own["hardware"]:  # another GPU may need another number of GPUs
                 found["num_gpus"] = None
             found |= given(own, own)
         count, name = counted(found["hardware"])
@@ -112,18 +109,18 @@ class Address(Struct, frozen=True, kw_only=True):
 
     @property
     def has_second(self) -> bool:
-        """Whether a second setting is asked for."""
+        """Whether the address has a second setting."""
         return any(SECOND + name in self.fields for name in _OF_SECOND)
 
     @property
     def points(self) -> dict[str, Any]:
-        """Batch sizes as an argument: the usual ones with the one clicked; nothing if they are."""
+        """Argument batch_size: the default sizes and the clicked one; {} if it is one of them."""
         sizes = {*DEFAULT_BATCH_SIZES, self.read("batch_size") or 1}
         return {"batch_size": sorted(sizes)} if len(sizes) > len(DEFAULT_BATCH_SIZES) else {}
 
     @property
     def within(self) -> dict[str, Any]:
-        """The time per token that is asked for, as an argument of the verdict [s]."""
+        """Argument tpot_target of the verdict, if the address has one [s]."""
         time = self.read("tpot_target")
         return {} if time is None else {"tpot_target": time}
 
@@ -139,7 +136,7 @@ class Address(Struct, frozen=True, kw_only=True):
 
 
 def _named(argument: str, text: str) -> str:
-    """Return what the command line takes a name for; an InputError for a path."""
+    """Return the shipped name that a text stands for; an InputError for a path."""
     name = looked_up(argument, text, [])
     _, path = counted(name) if argument == "hardware" else (None, name)
     if is_path(path, argument) and (os.path.lexists(path) or not is_id(path)):
@@ -176,11 +173,11 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "acceptance_rate": _rate,
     "tpot_target": parse_seconds,
 }
-"""How the text of a field is read; others are whole numbers."""
+"""Readers of fields; other fields are whole numbers."""
 
 
 def command_of(arguments: Mapping[str, Any]) -> str:
-    """Return the command line that asks the same as arguments of `predict`."""
+    """Return the command line for the arguments of `predict`."""
     words, told = _apart(arguments)
     if "tpot_target" in told:
         told["tpot_target"] = f"{1000 * told['tpot_target']:.12g}ms"
@@ -191,7 +188,7 @@ def command_of(arguments: Mapping[str, Any]) -> str:
 
 
 def python_of(arguments: Mapping[str, Any], how: Mapping[str, Any]) -> str:
-    """Return the Python that asks the same; `how` are settings of the view."""
+    """Return Python code for the arguments of `predict`; `how` are settings of the view."""
     words, told = _apart(arguments)
     typed = ", ".join([*map(repr, words), *(f"{name}={value!r}" for name, value in told.items())])
     view = f".view({', '.join(f'{name}={value!r}' for name, value in how.items())})" if how else ""
@@ -199,7 +196,7 @@ def python_of(arguments: Mapping[str, Any], how: Mapping[str, Any]) -> str:
 
 
 def _apart(arguments: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """Return a model and GPUs as words, and the other arguments."""
+    """Return model and GPUs as words, and the other arguments."""
     told = dict(arguments)
     target, gpus, count = told.pop("target"), told.pop("hardware"), told.pop("num_gpus", None)
     return [target, gpus if count is None else f"{count}x{gpus}"], told

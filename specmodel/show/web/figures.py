@@ -1,15 +1,17 @@
-"""Draw the curve of a page with the project's plots, and return its data."""
+"""Draw the curve of a page, and return its data."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from msgspec.structs import replace
 
 from specmodel.core.drafters.by_name import drafter_kind
@@ -20,11 +22,6 @@ from specmodel.core.prediction.predicting import predicted, with_known_intervals
 from specmodel.show import plots
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import Style
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from matplotlib.figure import Figure
 
 _LARGEST = 512
 """Largest batch size of a curve [request]."""
@@ -41,7 +38,7 @@ _INKS = {
     "#114a98": "var(--line)",
     "#178446": "var(--mark)",
 }
-"""Colours that follow the theme of a page."""
+"""CSS colours of the page's theme, by colour of the figure."""
 
 
 @cache
@@ -51,9 +48,9 @@ def _published() -> pd.DataFrame:
 
 
 def measured(prediction: Prediction) -> pd.DataFrame:
-    """Return gains that were published of the model and the kind of drafter of a prediction.
+    """Return published gains of the model and the kind of drafter of a prediction.
 
-    Column `of` tells whether they are of its engine and GPUs, and as many.
+    Column `of` says whether engine, GPU and number of GPUs are those of the prediction.
     """
     d, rows = prediction.deployment, _published()
     is_of_model = rows["target"] == d.target.name.lower()
@@ -65,9 +62,9 @@ def measured(prediction: Prediction) -> pd.DataFrame:
 
 
 def curve(case: Case) -> tuple[Prediction, dict[str, int]]:
-    """Return a case over batch sizes, and the last that graphs and memory hold [request].
+    """Return a case over batch sizes, and the largest ones within graphs and memory [request].
 
-    Graphs are those of steps and of plain decoding.
+    The names are "graphs", "plain" (graphs of plain decoding) and "memory".
     """
     every = predicted(case.at(batch_size=range(1, _LARGEST + 1)))
     is_lost = {
@@ -84,16 +81,15 @@ def curve(case: Case) -> tuple[Prediction, dict[str, int]]:
 
 
 def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.DataFrame) -> Figure:
-    """Draw the speedup over the batch size: of one setting with its band, or of two.
+    """Draw the speedup over the batch size: of one setting with its interval, or of two settings.
 
-    `memory` is the last batch size that it holds [request]; `dots` are what was measured.
+    `memory` is the largest batch size that fits [request]; `dots` are measurements.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=_SIZE)
     FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
-    figure.subplots_adjust(right=0.97, left=0.11, bottom=0.24)  # a layout takes as long as all else
+    figure.subplots_adjust(
+        right=0.97, left=0.11, bottom=0.24
+    )  # matplotlib's layout takes as long as the rest
     ax = figure.subplots()
     tables = [p.to_frame() for p in settings.values()]
     if len(tables) > 1:  # without bands and lengths
@@ -106,7 +102,7 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
     is_shared = any(memory and (np.asarray(line.get_xdata()) == memory).all() for line in ax.lines)
     for handle in own:
         if handle and is_shared and handle.get_label() == "CUDA graphs end":
-            handle.set_label("CUDA graphs and memory end")  # one line, and one name
+            handle.set_label("CUDA graphs and memory end")  # both are one line
     if memory and not is_shared:
         line: Style = {"color": "black", "linewidth": 0.8, "linestyle": (0, (6, 3)), "zorder": 1}
         handles.append(ax.axvline(memory, label="memory ends", **line))
@@ -128,8 +124,6 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
 
 def written(draw: Callable[[], Figure], kind: str) -> bytes:
     """Return the figure that `draw` makes, as SVG or PNG."""
-    from matplotlib import rc_context
-
     file = BytesIO()
     same: Any = {"svg.fonttype": "none", "svg.hashsalt": "specmodel"}  # names in SVG, each time
     with rc_context({"font.size": _FONT_SIZE, **same}):
@@ -138,7 +132,7 @@ def written(draw: Callable[[], Figure], kind: str) -> bytes:
 
 
 def inline(draw: Callable[[], Figure], words: str) -> Markup:
-    """Return a figure as inline SVG in the colours of the theme, told as `words`."""
+    """Return a figure as inline SVG in the colours of the theme; `words` describe it."""
     before, _, rest = written(draw, "svg").decode().partition("<metadata>")
     svg = before.partition("<svg ")[2] + rest.partition("</metadata>")[2]
     for ink, themed in _INKS.items():

@@ -1,10 +1,12 @@
-"""Build the page: its fields and their answers, which templates show fact by fact."""
+"""Build the page from the fields of an address; templates show its answers."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, Template
+from matplotlib.figure import Figure
 
 from specmodel.core.algebra.acceptance import between_tasks
 from specmodel.core.base.errors import InputError
@@ -25,24 +27,18 @@ from specmodel.show.web import figures
 from specmodel.show.web.address import START, Address, choices, command_of, python_of
 from specmodel.simulate.scheduled import schedule
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from jinja2 import Template
-    from matplotlib.figure import Figure
-
 SCENARIOS: dict[str, str] = PAGES["scenarios"]
 """Addresses to start from."""
 _KEPT = 32
-"""Settings and curves that are kept, as most controls leave either as it is [-]."""
+"""Number of cached settings and curves, as most controls change only one of them [-]."""
 _LENGTH = 3
-"""Draft length at which tokens per step are told as a rate [token]."""
+"""Draft length at which tokens per step are converted to a rate [token]."""
 Table = list[list[tuple[str, str]]]
 """Rows of cells, each with its title."""
 
 
 def page(address: Address, css: str = "") -> str:
-    """Return the whole page of an address; with `css` in it, one that needs no server."""
+    """Return the whole page of an address; with `css`, the page needs no server."""
     predictions = settings_of(address)
     first = next(iter(predictions.values()))
     each = enumerate(predictions.items())
@@ -69,19 +65,19 @@ def static_page(address: Address) -> str:
 
 
 def verdict_of(address: Address) -> Answer:
-    """Return the answer of ``specmodel predict`` to what is asked."""
+    """Return the answer of ``specmodel predict`` to the address."""
     return view(_predicted(address), "verdict", **address.within)
 
 
 def model_of(address: Address) -> str:
-    """Return the record of the model that is asked about, as TOML."""
+    """Return the record of the model as TOML."""
     from specmodel.core.base.records import toml_text
 
     return toml_text(load_architecture(address.read("target")))
 
 
 def drawing_of(predictions: dict[str, Prediction]) -> Callable[[], Figure]:
-    """Return a function that draws the curves; an InputError where no acceptance is known."""
+    """Return a function that draws the curves; an InputError if no acceptance is known."""
     curves, memory = {}, None
     for name, prediction in predictions.items():
         if prediction.turned and not prediction.turned.heads:
@@ -96,7 +92,7 @@ def drawing_of(predictions: dict[str, Prediction]) -> Callable[[], Figure]:
 
 @lru_cache(_KEPT)
 def settings_of(address: Address) -> dict[str, Prediction]:
-    """Return the predictions of the settings, by the words in which they differ."""
+    """Return the predictions of the settings, by the words that differ between them."""
     both = [_predicted(address, is_second=i > 0) for i in range(1 + address.has_second)]
     if len(both) == 1:
         return {"": both[0]}
@@ -117,7 +113,7 @@ def _words(prediction: Prediction) -> tuple[str, ...]:
 
 
 def _setting(address: Address, name: str, every: Prediction, *, is_second: bool) -> dict[str, Any]:
-    """Return what is told of a setting: at the batch size asked about, or at the best of all."""
+    """Return the values that the template shows for a setting, at the given or best batch size."""
     size, within = address.read("batch_size"), address.within
     asked = address.arguments(is_second=is_second) | address.points | within
     whole = answer = view(every, "verdict", **within)
@@ -131,7 +127,7 @@ def _setting(address: Address, name: str, every: Prediction, *, is_second: bool)
 
 
 def _tables(settings: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """Return the table by batch size of all settings; those without an acceptance have another."""
+    """Return tables by batch size: of settings with an acceptance, and of settings without."""
     rows = [{"alternative": s["name"] or None, **row} for s in settings for row in s["rows"]]
     rows = sorted(report.fitting(rows), key=lambda row: int(row["batch_size"]))
     known = [row for row in rows if "speedup" in row]
@@ -143,7 +139,7 @@ def _tables(settings: Sequence[Mapping[str, Any]]) -> list[Table]:
 
 
 def _cells(rows: Sequence[Row], columns: Iterable[Column]) -> Table:
-    """Return rows as cells with their titles, without empty columns; "-" for what a row lacks."""
+    """Return rows as cells with their titles, without empty columns; "-" for a missing value."""
     rows = [dict.fromkeys(name for each in rows for name in each) | row for row in rows]
     shown = with_values(rows, columns)
     titles = [" ".join(each.heading.replace("_", " ").split()) for each in shown]
@@ -152,7 +148,7 @@ def _cells(rows: Sequence[Row], columns: Iterable[Column]) -> Table:
 
 
 def _schedule(address: Address, prediction: Prediction) -> dict[str, Any]:
-    """Return the schedule for the engine of a prediction: its ranges, and what the engine reads."""
+    """Return the ranges of the schedule for the engine of a prediction, and its plan."""
     asked = {n: v for n, v in address.arguments().items() if n != "draft_length"}
     plan = schedule(config_format=prediction.deployment.engine.stack or "vllm", **asked)
     return {"table": _cells(plan.ranges(), of_table("ranges")), "plan": plan}
@@ -175,7 +171,7 @@ def _curve(address: Address) -> dict[str, Any]:
 
 
 def _published(case: Case) -> dict[str, Any] | None:
-    """Return the rates between which acceptance is published; None where too little is."""
+    """Return the range of published acceptance rates; None if too few are published."""
     known, heads = published_or_none(case.deployment, task=case.accepted.tasks), case.heads
     if known is not None:
         middle = _rate(known)
@@ -190,7 +186,7 @@ def _published(case: Case) -> dict[str, Any] | None:
 
 
 def _rate(acceptance: Any) -> float:
-    """Return the rate that gives as many tokens a step as an acceptance does [-]."""
+    """Return the acceptance rate that gives the same tokens per step [-]."""
     length = min(_LENGTH, int(acceptance.max_draft_length))
     return float(acceptance.measured_at(length).moved(length, 0.0).rate())
 
@@ -203,8 +199,6 @@ def _whole(address: Address, **shown: Any) -> str:
 
 @cache
 def _template(name: str) -> Template:
-    from jinja2 import Environment, PackageLoader
-
     loader = PackageLoader("specmodel.show.web", "static")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"fact": in_words, "seconds": seconds}

@@ -1,12 +1,10 @@
-"""The server of the page: from addresses to answers, for those who may ask."""
-
-from __future__ import annotations
+"""The server of the page, which answers addresses."""
 
 import gc
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import uvicorn
 from anyio import Lock, to_thread
@@ -23,13 +21,10 @@ from specmodel.show.forms import as_csv, as_json
 from specmodel.show.web import figures, pages
 from specmodel.show.web.address import Address
 
-Make: TypeAlias = Callable[[Address], str | bytes]
-"""Makes an answer of what is asked."""
-
 _MOST_KEPT = 400
-"""Answers that are kept, of at most 150 kB each [-]."""
+"""Number of cached answers, of at most 150 kB each [-]."""
 _MOST_AT_ONCE = 64
-"""Requests that are answered or wait; the server turns more away [-]."""
+"""Largest number of requests in progress or waiting; the server refuses more [-]."""
 _HTML = "text/html"
 _HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src"
@@ -45,7 +40,7 @@ def _figure(address: Address, *, kind: str) -> bytes:
     return figures.written(pages.drawing_of(pages.settings_of(address)), kind)
 
 
-_MADE: dict[str, tuple[Make, str]] = {
+_MADE: dict[str, tuple[Callable[[Address], str | bytes], str]] = {
     "": (pages.page, _HTML),
     "speedup.svg": (partial(_figure, kind="svg"), "image/svg+xml"),
     "speedup.png": (partial(_figure, kind="png"), "image/png"),
@@ -53,7 +48,7 @@ _MADE: dict[str, tuple[Make, str]] = {
     "answer.csv": (lambda a: as_csv(pages.verdict_of(a)), "text/csv"),
     "model.toml": (pages.model_of, "text/plain"),
 }
-"""The page and files to download, and how each is made."""
+"""Functions that make the page and the files to download."""
 
 
 @lru_cache(_MOST_KEPT)
@@ -64,27 +59,27 @@ def _made(path: str, address: Address) -> bytes:
 
 
 def app(hosts: Iterable[str], own: Iterable[str] = ()) -> Starlette:
-    """Return the application, which answers to these names of hosts; * is any.
+    """Return the application for requests to the host names `hosts`; * is any host.
 
     `own` are files that addresses may name.
     """
-    files, one = tuple(own), Lock()  # figures are drawn one after the other
+    files, one = tuple(own), Lock()  # for one figure at a time
 
     def asked(fields: Mapping[str, str]) -> Address:
         """Return the fields of an address that are not blank, unchecked."""
         return Address(fields={n: text for n, text in fields.items() if text.strip()}, own=files)
 
     async def answer(request: Request) -> Response:
-        """Return the response to an address, from what is kept or made now."""
+        """Return the response to an address, from the cache if possible."""
         path = request.url.path[1:]
         async with one:
-            if await request.is_disconnected():  # it asks something else by now
+            if await request.is_disconnected():  # the browser has sent another request
                 return Response(status_code=499)
             made = await to_thread.run_sync(_made, path, asked(request.query_params))
         return Response(made, media_type=_MADE[path][1])
 
     async def refuse(request: Request, error: Exception) -> Response:
-        """Return a response 400 with the error: on the page, or as plain text for a file."""
+        """Return a response 400 with the error on the page, or as plain text for a file."""
         assert isinstance(error, InputError)  # noqa: S101 - as it is registered
         if request.url.path != "/":
             return Response(f"{error}\n", 400, media_type="text/plain")
@@ -100,7 +95,7 @@ def app(hosts: Iterable[str], own: Iterable[str] = ()) -> Starlette:
 
 
 def serve(app: Starlette, host: str, port: int, opened: Callable[[str], object]) -> None:
-    """Serve the page until stopped; an InputError where the port cannot be listened on.
+    """Serve the page until it is stopped; an InputError if the port cannot be used.
 
     `opened` is called with the URL.
     """
@@ -108,7 +103,7 @@ def serve(app: Starlette, host: str, port: int, opened: Callable[[str], object])
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((host, port))
-            listening.listen()  # from here on no other can take it
+            listening.listen()  # reserves the port
         except (OSError, OverflowError) as error:
             expected = f"a free address ({getattr(error, 'strerror', None) or error})"
             name, value = ("port", f"{host}:{port}") if port else ("host", host)

@@ -69,15 +69,6 @@ def test_the_page_shows_every_kind():
 
 
 @pytest.mark.slow
-def test_titles_name_model_drafter_and_gpu(tables):
-    for kind in ("speedup", "tornado", "waterfalls", "load", "policies", "break_even"):
-        table, settings = tables[kind]
-        title = figures.draw_figure(kind, table, **settings | {"has_title": True}).get_suptitle()
-        assert title.startswith("Qwen3-")
-        assert "EAGLE-3 head on" in title.replace("\n", " ")
-
-
-@pytest.mark.slow
 def test_the_tornado_has_acceptance_a_nominal_line_and_80_per_cent(tables):
     figure = draw("tornado", tables, 3.4)
     (ax,) = figure.axes

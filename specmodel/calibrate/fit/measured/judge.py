@@ -196,7 +196,7 @@ class JudgedEngines(Viewed, Struct, frozen=True, kw_only=True, eq=False):
         Assumptions for empty cells and missing columns, by argument.
     """
 
-    room = "fitted:judged"
+    room = "calibrated:judged"
 
     rows: pd.DataFrame
     errors: pd.DataFrame
