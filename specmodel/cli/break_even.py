@@ -19,8 +19,8 @@ def break_even(**options: Any) -> forms.Answer:
     """Find the acceptance that speculation needs to pay.
 
     By batch size and draft length, the table shows the tokens per step, or the acceptance rate,
-    above which speculation pays and above which it surely does, and the gain from 0.1 more tokens
-    per step. With --acceptance-by-context, it also shows the contexts at which that pays.
+    above which speculation pays, and above which the whole 80 % interval of the speedup is above 1.
+    It also shows the gain from 0.1 more tokens per step. With --acceptance-by-context, it also shows the contexts at which that pays.
 
     \b
     Examples:

@@ -24,7 +24,7 @@ from specmodel.show.forms import Answer, records, text_table
 from specmodel.show.glossary import PAGES
 from specmodel.show.views import case as case_of
 
-_KINDS = {"break_even_tokens_per_step": "pays", "sure_tokens_per_step": "surely pays"}
+_KINDS = {"break_even_tokens_per_step": "it pays", "sure_tokens_per_step": "the interval is above 1"}
 """Columns of acceptance, and the verb that is true above it."""
 _USUAL = 3
 """Draft length at which published acceptance is shown, or the nearest one considered [token]."""
@@ -138,7 +138,7 @@ def plain(prediction: Prediction, *, components: bool = False) -> Answer:
 
 
 def break_even(prediction: Prediction) -> Answer:
-    """Return the acceptance above which speculation pays, and above which it surely pays.
+    """Return the acceptance above which speculation pays, and that of a whole interval above 1.
 
     The acceptance of the prediction changes nothing, unless it is by context.
     """
@@ -171,8 +171,8 @@ def break_even(prediction: Prediction) -> Answer:
         cells = text_table(at_usual, of_table("break_even", speedup=title))
         if varies("draft_length", kept):
             by_length = [
-                report.by_length(kept, f"Tokens per step above which it {pays}", f"{{{name}:.2f}}")
-                for name, pays in _KINDS.items()
+                report.by_length(kept, f"Tokens per step above which {what}", f"{{{name}:.2f}}")
+                for name, what in _KINDS.items()
                 if name in kept[0]
             ]
             cells = "\n\n".join([f"With {usual} drafted:\n{cells}", *by_length])

@@ -137,17 +137,17 @@ def test_compare_has_decoding_without_a_drafter_as_an_alternative(rows):
 
 
 def test_break_even_begins_with_the_least_rates_of_its_tables(run, rows):
-    """What surely pays may be easiest with another draft length than what pays."""
+    """A whole interval above 1 may be easiest with another draft length than a gain."""
     given = "break-even qwen3-30b-a3b h200 --drafter eagle3 --draft-length 1:8"
     found, out = rows(given), run(given)
     tables = out.split("by draft length:\n")[1:]
-    for kind, told, shown in zip(("break_even", "sure"), ("pays", "above 1)"), tables, strict=True):
+    for kind, told, shown in zip(("break_even", "sure"), ("pays above", "interval above 1 takes"), tables, strict=True):
         able = [row for row in found if row[f"{kind}_acceptance_rate"] is not None]
         least = min(able, key=lambda row: row[f"{kind}_acceptance_rate"])
         rate, gamma = least[f"{kind}_acceptance_rate"], least["draft_length"]
         tokens = sum(rate**i for i in range(gamma + 1))
         ends = f"{tokens:.2f} tokens per step with {gamma} drafted (acceptance rate {rate:.2f})"
-        assert f"{told} above {ends}" in in_one_line(out)
+        assert f"{told} {ends}" in in_one_line(out)
         cells = re.search(rf"^ *{least['batch_size']}  (.*)", shown, re.MULTILINE)[1].split()
         assert cells[gamma - 1] == f"{tokens:.2f}"
 
@@ -162,8 +162,8 @@ def test_where_it_pays_is_told_as_by_predict(command, run, rows):
     sure = [row["batch_size"] for row in found if row["speedup_low"] > 1]
     first, last = min(sure), max(sure)
     assert sure == [*range(first, last + 1)]
-    told = "Surely pays (the whole 80 % interval is above 1): batch sizes {}-{}."
-    told += " May pay (the 80 % interval includes 1): batch sizes 1-{}, {}-256"
+    told = "The whole 80 % interval is above 1: batch sizes {}-{}."
+    told += " The 80 % interval includes 1: batch sizes 1-{}, {}-256"
     told = told.format(first, last, first - 1, last + 1)
     assert told in run(f"{command} {given}", one_line=True)
     if "peak" in command:

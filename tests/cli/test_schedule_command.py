@@ -162,10 +162,10 @@ def test_largest_batch_is_what_fits_in_memory(run, document, rows):
 
 
 def told_to_pay(text):
-    """Return the batch sizes at which the verdict says that it pays, and may pay or not."""
+    """Return the batch sizes at which the whole interval is above 1, and includes 1."""
     found = []
-    for label in ("Surely pays", "May pay"):
-        spans = re.search(rf"{label} \([^)]*\): batch sizes ([-\d]+(?:, [-\d]+)*)", text)
+    for label in ("interval is above 1", "interval includes 1"):
+        spans = re.search(rf"{label}: batch sizes ([-\d]+(?:, [-\d]+)*)", text)
         ends = [span.split("-") for span in spans[1].split(", ")] if spans else []
         found.append({size for e in ends for size in range(int(e[0]), int(e[-1]) + 1)})
     return found
