@@ -20,7 +20,8 @@ def break_even(**options: Any) -> forms.Answer:
 
     By batch size and draft length, the table shows the tokens per step, or the acceptance rate,
     above which speculation pays, and above which the whole 80 % interval of the speedup is above 1.
-    It also shows the gain from 0.1 more tokens per step. With --acceptance-by-context, it also shows the contexts at which that pays.
+    It also shows the gain from 0.1 more tokens per step. With --acceptance-by-context, it also
+    shows the contexts at which speculation pays with your acceptance.
 
     \b
     Examples:

@@ -29,7 +29,7 @@ def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
 
 
 @settings.command()
-@where_options()
+@where_options(has_start=True)
 @settings.options_of("load", "traffic", "largest", "search", "server")
 @answering(rows=", with a row for each rate that was simulated", figure="load, capacity or drain")
 def load(**options: Any) -> Viewed:
@@ -60,6 +60,7 @@ def load(**options: Any) -> Viewed:
           --workload code --for-rate 40 --gpu-hour-price 4.5
       specmodel load qwen3-30b-a3b h200 --drain 64 --samples 4 \\
           --prompt-length 200 --output-length lognormal:1000:0.8
+      specmodel load h200 --request-rate 4 --from-command serve.sh
     """
     from specmodel.cli.options import manner_from
     from specmodel.simulate.load_question import FOR_LARGEST, load_question

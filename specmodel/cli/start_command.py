@@ -31,7 +31,8 @@ def _filled(options: dict[str, Any]) -> dict[str, Any]:
     from specmodel.core.cost.launch_lines import engine_of, launch_line, whole
 
     engine, flags = launch_line(_LINE, line) if line else (engine_of(context.obj), {})
-    found = launched(engine, flags | whole(engine, context.obj), is_line=bool(line))
+    how = {"is_line": bool(line), "is_load": "max_running" in options}
+    found = launched(engine, flags | whole(engine, context.obj), **how)
     said = _without_untaken(found.arguments, options)
     model, asked = str(said.pop("target", "")), 1 if options["hardware"] else 2
     if model and options["target"] is None and len(options["words"]) < asked:
@@ -57,12 +58,17 @@ def _filled(options: dict[str, Any]) -> dict[str, Any]:
 def _without_untaken(said: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """Return the values of flags without those that the command chooses itself.
 
-    If the user typed an acceptance, the acceptance of flags is ignored too.
+    A command that simulates policies gets the draft length as one of them, unless the user typed
+    policies. If the user typed an acceptance, the acceptance of flags is ignored too.
     """
     from specmodel.core.prediction.accepted import OF_ACCEPTANCE
 
     dropped = {"draft_length", "batch_size", *OF_ACCEPTANCE} - options.keys()
     dropped |= {*OF_ACCEPTANCE} if given(options, OF_ACCEPTANCE) else set()
+    if "policy" in options and (length := said.get("draft_length")):
+        fixed = length if isinstance(length, str) else f"fixed:{length}"
+        said = {"policy": options["policy"] or f"none,{fixed},schedule"} | said
+        dropped |= {"policy"} if options["policy"] else set()
     said = {name: value for name, value in said.items() if name not in dropped}
     for name in said.keys() - options.keys():
         raise InputError(name, said[name], "none: this command does not accept it")

@@ -24,8 +24,11 @@ from specmodel.show.forms import Answer, records, text_table
 from specmodel.show.glossary import PAGES
 from specmodel.show.views import case as case_of
 
-_KINDS = {"break_even_tokens_per_step": "it pays", "sure_tokens_per_step": "the interval is above 1"}
-"""Columns of acceptance, and the verb that is true above it."""
+_KINDS = {
+    "break_even_tokens_per_step": "it pays",
+    "sure_tokens_per_step": "the interval is above 1",
+}
+"""Columns of acceptance, and what is true above it."""
 _USUAL = 3
 """Draft length at which published acceptance is shown, or the nearest one considered [token]."""
 _REMEDY = "to_frame(), --csv and --json have all"

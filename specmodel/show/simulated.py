@@ -57,6 +57,7 @@ def load(loaded: Loaded) -> Answer:
 
     def page() -> str:
         below, words = behind(study.deployment), lines(_LOADS["lines"][kind], facts)
+        words = words or lines(_LOADS["none_sustained"], facts)
         parts = [text_table(rows, table)]
         return report.laid_out(case, below, assumed, warned, words, parts, notes)
 

@@ -141,7 +141,9 @@ def test_break_even_begins_with_the_least_rates_of_its_tables(run, rows):
     given = "break-even qwen3-30b-a3b h200 --drafter eagle3 --draft-length 1:8"
     found, out = rows(given), run(given)
     tables = out.split("by draft length:\n")[1:]
-    for kind, told, shown in zip(("break_even", "sure"), ("pays above", "interval above 1 takes"), tables, strict=True):
+    for kind, told, shown in zip(
+        ("break_even", "sure"), ("pays above", "interval above 1 takes"), tables, strict=True
+    ):
         able = [row for row in found if row[f"{kind}_acceptance_rate"] is not None]
         least = min(able, key=lambda row: row[f"{kind}_acceptance_rate"])
         rate, gamma = least[f"{kind}_acceptance_rate"], least["draft_length"]

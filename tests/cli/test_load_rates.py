@@ -137,3 +137,19 @@ def test_one_load_has_one_answer(case, rows):
     (row,) = rows(f"predict {asked} --batch-size 32 --draft-length 3")
     for own, predicted in ((plain, row["forward_time"]), (drafted, row["tpot"])):
         assert 0.65 * predicted < own["tpot"] < 1.05 * predicted
+
+
+def test_a_launch_command_gives_the_server_and_its_draft_length(document, tmp_path):
+    config = '{"method": "eagle3", "num_speculative_tokens": 4}'
+    start = f"vllm serve Qwen/Qwen3-30B-A3B -tp 2 --speculative-config '{config}' --max-num-seqs 8"
+    (file := tmp_path / "serve.sh").write_text(start)
+    line = f"load h200 --request-rate 8 --requests 60 --from-command {file}"
+    found, plain = document(line), document(f"{line} --policy none")
+    assert [row["policy"] for row in found["rows"]] == ["none", "fixed:4", "schedule"]
+    assert max(row["running"] for row in found["rows"]) <= 8
+    assert [row["policy"] for row in plain["rows"]] == ["none"]
+
+
+def test_a_page_says_that_no_policy_sustains_the_rates(run):
+    page = run(f"load {WHERE} --request-rate 8,16 --max-num-seqs 4 --policy none,fixed:1")
+    assert page.startswith("No policy sustains 8, 16 requests/s.\n")

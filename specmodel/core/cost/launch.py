@@ -18,6 +18,7 @@ from specmodel.core.cost.deploying import BACKENDS
 from specmodel.core.cost.launch_lines import MEANS, TABLE, Flag, Flags, engines, object_of, whole
 from specmodel.core.drafters.names import block_drafters, drafter_called, is_lookup, named_drafters
 
+_OF_LOADS = ("max_running", "token_budget")
 _OFF = ("false", "False", "null", "None")
 _KERNELS = re.compile(TABLE["kernels"]["named"])
 _TOLD = {flag: row for row in TABLE["told"] for flag in row["flags"].split()}
@@ -38,15 +39,17 @@ class Launched(NamedTuple):
     lacking: str = ""
 
 
-def launched(engine: str, flags: Flags, *, is_line: bool = True) -> Launched:
+def launched(engine: str, flags: Flags, *, is_line: bool = True, is_load: bool = False) -> Launched:
     """Return what flags mean.
 
     Flags that change the work of a step and are not modelled raise an InputError or add a note. If
     flags are typed one by one, not in a whole line, some more raise an InputError: those for which
-    this package has an argument with another meaning, such as ``--max-model-len``.
+    this package has an argument with another meaning, such as ``--max-model-len``. Limits of the
+    scheduler have a meaning only if `is_load`.
     """
     notes: list[str] = []
-    told = dict(_meant(engine, flags, notes, is_line=is_line))
+    means = MEANS if is_load else {k: v for k, v in MEANS.items() if v not in _OF_LOADS}
+    told = dict(_meant(engine, flags, notes, means, is_line=is_line))
     method, head = told.pop("method", _NONE), told.pop("head", _NONE)
     drafter = _drafting(engine, method, head, told, notes)
     if is_line and not drafter:
@@ -71,7 +74,7 @@ def speculative_arguments(config: Mapping[str, Any] | str) -> Launched:
 
 
 def _meant(
-    engine: str, flags: Flags, notes: list[str], *, is_line: bool
+    engine: str, flags: Flags, notes: list[str], means: Mapping[str, str], *, is_line: bool
 ) -> Iterator[tuple[str, Flag]]:
     """Yield the meaning and flag of each flag that has one; add notes or raise for the others."""
     kinds, passed = engines()[engine].kinds, dict[str, list[str]]()
@@ -81,11 +84,12 @@ def _meant(
         is_idle = re.fullmatch(row.get("unless", "(?!)"), text)
         if is_idle or not re.fullmatch(row.get("only", ".*"), text):
             row = {}
-        if "refuse" in row or ("instead" in row and not is_line):
+        is_asked = "instead" in row and not is_line and means.get(name) not in _OF_LOADS
+        if "refuse" in row or is_asked:
             raise InputError(flag.typed, flag.value, row.get("refuse") or row["instead"])
         if "say" in row:
             notes.append(f"{flag.typed}: {row['say']}")
-        elif (meant := MEANS.get(name)) and "$" in text and meant not in ("head", "target"):
+        elif (meant := means.get(name)) and "$" in text and meant not in ("head", "target"):
             raise InputError(flag.typed, flag.value, TABLE["without"]["value"])
         elif meant == "target" and "$" in text:
             notes.append(f"{flag.typed} {text}: not set in the command")
