@@ -60,7 +60,8 @@ def load(**options: Any) -> Viewed:
           --workload code --for-rate 40 --gpu-hour-price 4.5
       specmodel load qwen3-30b-a3b h200 --drain 64 --samples 4 \\
           --prompt-length 200 --output-length lognormal:1000:0.8
-      specmodel load h200 --request-rate 4 --from-command serve.sh
+      specmodel load h200 --request-rate 4 \\
+          --from-command 'vllm serve Qwen/Qwen3-30B-A3B -tp 2'
     """
     from specmodel.cli.options import manner_from
     from specmodel.simulate.load_question import FOR_LARGEST, load_question

@@ -91,6 +91,7 @@ def behind_speedup(row: Row, prediction: Prediction) -> dict[str, Fact]:
     names = ("target_efficiency", "active_experts", "active_experts_verify")
     values = {name: row[name] for name in (*names, "break_even_acceptance_rate")}
     values["num_experts"] = target.num_experts if target.is_moe else None
+    values["drafted"] = row["draft_length"] or None
     if best not in (None, row["draft_length"]):
         is_longest = best == prediction.max_draft_length
         values["best_length"] = f"{best} (the longest considered)" if is_longest else best

@@ -71,7 +71,8 @@ def _defaults_taken(
     values |= {"routing_correlation": deployment.routing_correlation}
     values |= {"draft_tensor_parallel": deployment.draft_layout.tensor_parallel}
     if deployment.engine.is_of_mean_host:
-        values["host_speed"] = Note("mean_host", {"speed": deployment.engine.host_speed})
+        note = "mean_host" if deployment.hardware.host_speed == 1 else "usual_host"
+        values["host_speed"] = Note(note, {"speed": deployment.engine.host_speed})
     is_recurrent = deployment.recurrent_model is not None
     matters = {
         "routing_correlation": target.is_moe,

@@ -18,7 +18,7 @@ from specmodel.core.cost.deploying import BACKENDS
 from specmodel.core.cost.launch_lines import MEANS, TABLE, Flag, Flags, engines, object_of, whole
 from specmodel.core.drafters.names import block_drafters, drafter_called, is_lookup, named_drafters
 
-_OF_LOADS = ("max_running", "token_budget")
+_OF_LOADS = ("max_running", "token_budget", "block_size")
 _OFF = ("false", "False", "null", "None")
 _KERNELS = re.compile(TABLE["kernels"]["named"])
 _TOLD = {flag: row for row in TABLE["told"] for flag in row["flags"].split()}
@@ -58,7 +58,8 @@ def launched(engine: str, flags: Flags, *, is_line: bool = True, is_load: bool =
     said |= _layout(engine, told, notes)
     said |= {name: _own(name, flag, notes) for name, flag in told.items()}
     said = {name: value for name, value in said.items() if value is not None}
-    changes = {name: said.pop(name) for name in [*said] if "." in name or name in SETTABLE}
+    settings = (*SETTABLE, "block_size")
+    changes = {name: said.pop(name) for name in [*said] if "." in name or name in settings}
     if changes:
         texts = (f"{name}={value}".replace("=True", "=true") for name, value in changes.items())
         said["changes"] = tuple(texts)
