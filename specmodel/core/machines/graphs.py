@@ -184,7 +184,9 @@ def graph_limit(
         An engine, whose own `graph_limit` replaces its default; the GPU; and the number of GPUs
         that share its matrices [-].
 
-    Notes ----- vLLM captures passes of up to 512 tokens, from 0.28 on 1,024 on data-center
+    Notes
+    -----
+    vLLM captures passes of up to 512 tokens, from 0.28 on 1,024 on data-center
     Blackwell (``VllmConfig._set_cudagraph_sizes``), and fewer only if limited to few requests.
     SGLang 0.5.23 captures by requests, and memory and tensor parallelism decide how many
     (``arg_groups/memory_hook.py``).

@@ -46,7 +46,9 @@ def mtp_drafter(target: Architecture) -> Drafter:
         The head. A single module runs once for each drafted token, first on all verified tokens.
         With several modules, each drafts one position and runs on all verified tokens.
 
-    Notes ----- vLLM 0.33 (``qwen3_5_mtp.py``, ``deepseek_mtp.py``) and SGLang 0.5.23 run it so. In
+    Notes
+    -----
+    vLLM 0.33 (``qwen3_5_mtp.py``, ``deepseek_mtp.py``) and SGLang 0.5.23 run it so. In
     both, each GPU has the whole projection. For Qwen3-Next, Qwen3.5, Exaone and Nemotron-H,
     however, vLLM splits the projection and gathers its results.
     """
