@@ -205,7 +205,8 @@ def _profile_of(runs: Sequence[measured.Run], options: dict[str, Any]) -> str:
         expected = "a shipped profile as --engine (specmodel list engines)"
         raise InputError("engine", error.value, expected) from None
     if len(found) > 1:
-        raise InputError("engine", ", ".join(sorted(found)), "files of one engine, or --engine")
+        expected = "files of one engine, or --engine NAME"
+        raise InputError("engine", ", ".join(sorted(found)), expected)
     return found.pop()
 
 

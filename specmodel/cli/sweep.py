@@ -36,7 +36,7 @@ def _axis(name: str) -> settings.Add:
 @settings.options(two_words(), *map(_axis, OPTIONS), settings.ignore_option("target", "drafter"))
 @settings.options_of("sweep")
 def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> None:
-    """Predict every combination of lists and ranges, at any size.
+    """Predict every combination of the given lists and ranges, however many there are.
 
     For a single model, the default drafter is its usual one, and the default acceptance is the
     published one. Without draft lengths, each row has the best one in column draft_length.

@@ -118,7 +118,7 @@ def read_requests(
     falls, order = np.flatnonzero(np.diff(times) < 0), np.argsort(times, kind="stable")
     if len(falls) and not form.is_by_end:
         row = int(falls[0]) + 1
-        expected = f"times that never fall; row {row} follows {times[row - 1]:g} s"
+        expected = f"times in ascending order: at least the {times[row - 1]:g} s of data row {row}"
         raise InputError(f"{_ARGUMENT}.{form.time}", float(times[row]), expected)
     if len(falls):
         notes.append(Note("sorted_by_arrival", {"name": form.name}))

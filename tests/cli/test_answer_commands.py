@@ -142,7 +142,10 @@ def test_break_even_begins_with_the_least_rates_of_its_tables(run, rows):
     found, out = rows(given), run(given)
     tables = out.split("by draft length:\n")[1:]
     for kind, told, shown in zip(
-        ("break_even", "sure"), ("pays above", "interval above 1 takes"), tables, strict=True
+        ("break_even", "sure"),
+        ("pays above", "interval above 1, the head needs"),
+        tables,
+        strict=True,
     ):
         able = [row for row in found if row[f"{kind}_acceptance_rate"] is not None]
         least = min(able, key=lambda row: row[f"{kind}_acceptance_rate"])

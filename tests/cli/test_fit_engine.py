@@ -76,7 +76,7 @@ def test_plain_runs_are_fitted_to_no_drafter(drafter, run):
     fitted_on = load_engine("mine.toml").fit.fitted_on
     assert (fitted_on.drafters, fitted_on.draft_length) == ([], (0, 0))
     printed = out[out.index("specmodel predict") :].replace("\\\n", " ")
-    assert " hosts like this; " in run(printed.removeprefix("specmodel "))
+    assert " published runs like this one, on " in run(printed.removeprefix("specmodel "))
 
 
 def test_a_table_of_pairs_starts_from_vllm_s_profile_unless_another_is_named(run):

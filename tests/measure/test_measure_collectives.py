@@ -17,7 +17,7 @@ def test_two_processes_time_every_size_and_repeat_once() -> None:
 
 
 def test_a_rank_that_fails_ends_in_one_line() -> None:
-    with pytest.raises(InputError, match=r"2 processes that all-reduce \(\w*Error: ") as caught:
+    with pytest.raises(InputError, match=r"2 processes can all-reduce \(\w*Error: ") as caught:
         time_all_reduces("cpu", 2, sizes=(2**60,), repeats=1)
     assert caught.value.argument == "device"
     assert "\n" not in str(caught.value)

@@ -41,7 +41,7 @@ def time_all_reduces(
             return list(json.loads(path.read_text()))
         except (processes.ProcessRaisedException, processes.ProcessExitedException, OSError) as e:
             reason = textwrap.shorten(_TRACEBACK.sub("", str(e)), 200)
-            expected = f"{num_ranks} processes that all-reduce ({reason})"
+            expected = f"a device on which {num_ranks} processes can all-reduce ({reason})"
             raise InputError("device", kind, expected) from None
 
 
