@@ -39,7 +39,7 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
       waterfalls                    predict --view terms
       tornado, sobol                sensitivity
       policies                      simulate
-      load, capacity                load
+      load, capacity, drain         load
       predicted-against-measured    columns component, latency, predicted
       closed-loop, timeline         tables of calibration/ and of Python
 

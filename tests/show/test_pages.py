@@ -65,7 +65,7 @@ WALKED = {"split_tokens": 8, "context": 90_000.0, "way_out": "split_tokens=64", 
 
 @cases(
     "note words",
-    (Note("beyond_graphs", GRAPHS), "at batch size 514 steps are larger than any CUDA graph"),
+    (Note("beyond_graphs", GRAPHS), "at batch size 514, steps are larger than any CUDA graph"),
     (Note("beyond_graphs", GRAPHS), "(256 requests, SGLang's default)"),
     (Note("beyond_graphs", GRAPHS), "decode 257 avoids that (in specmodel: --graph-limit 257)"),
     (Note("walked_keys", WALKED), "an 8-bit KV cache (--kv-dtype fp8) or an engine"),

@@ -131,7 +131,7 @@ def _unwrapped(content: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
     keys = {**(eagle if isinstance(eagle, dict) else {}), **content}
     for key, told in table("draft_heads")["unread_keys"].items():
         if keys.get(key) not in (None, False, 0, 1):
-            raise InputError(argument, key, f"another head: {told} is not modelled")
+            raise InputError(argument, key, f"a head of another kind, as {told} is not modelled")
     inner = content.get("model")
     if content.get("model_type") != "eagle" or not isinstance(inner, dict):
         return content

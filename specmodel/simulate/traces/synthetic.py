@@ -224,5 +224,5 @@ def _lengths(num_requests: int, output_tokens: object) -> NDArray[np.int64]:
         expected = f"one number, or one for each of {requests} requests"
         raise InputError("output_tokens", f"{lengths.size} numbers", expected)
     if lengths.mean() > longest:
-        raise InputError("output_tokens", lengths.max().item(), f"at most {longest} a request")
+        raise InputError("output_tokens", lengths.mean(), f"a mean of at most {longest} a request")
     return np.broadcast_to(lengths, requests).astype(np.int64)

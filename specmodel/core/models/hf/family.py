@@ -168,7 +168,7 @@ def _read(path: Path) -> dict[str, Family]:
     for name, columns in read_mapping(path, "families").items():
         argument = f"{path.name} {name}"
         if not isinstance(columns, dict) or "name" in columns:
-            raise InputError(argument, columns, "a table [FAMILY] of columns, none called name")
+            raise InputError(argument, columns, "a TOML table [FAMILY] without the key name")
         row = build(Family, columns | {"name": name}, argument)
         if row.extends not in (None, *rows):
             expected = f"a row above it: {nearest(str(row.extends), rows)}"
