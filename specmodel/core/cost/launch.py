@@ -265,7 +265,8 @@ def drafter_of(argument: str, method: str, model: str) -> str:
     name, kind, named = model.lower(), drafter_called(method), _named_in(model)
     for part in TABLE["drafts"]["unmodelled"].split():
         if part in re.sub("[^a-z0-9 ]", "", f"{method.lower()} {name.rpartition('/')[2]}"):
-            raise InputError("model", model or method, f"a head of another kind, as {part} is not modelled")
+            expected = f"a head of another kind, as {part} is not modelled"
+            raise InputError("model", model or method, expected)
     if method.lower().replace("_", "-") in ("draft-model", "standalone") and model:
         return model
     if method and not kind:
