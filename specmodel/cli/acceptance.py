@@ -46,9 +46,10 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
        vLLM counts only steps with a draft. For ngram and suffix, the share of
        these steps is computed from the emitted tokens, which are counted too.
     2. Benchmark results: vllm bench serve --save-result (vLLM 0.14 or newer),
-       SGLang's bench_serving --output-file, GuideLLM and AIPerf (if vLLM serves
-       with --per-request-spec-decode-metrics summary), trtllm-bench, evalscope,
-       and rows of InferenceX with tokens per step:
+       SGLang's bench_serving --output-file, trtllm-bench, evalscope, GuideLLM or
+       AIPerf (both need a vLLM server started with
+       --per-request-spec-decode-metrics summary), or InferenceX rows that
+       include tokens per step:
          specmodel acceptance ./eagle3.json
        To compare such runs with predictions, use specmodel fit engine.
     3. Logs: "SpecDecoding metrics" of vLLM, "accept len" of SGLang, lines of

@@ -134,7 +134,7 @@ def drafting(
         return _learning(choice, times, max_draft_length, context)
     found = scheduled(choice.lengths(times.max_requests)[1:])
     if found.max_draft_length > max_draft_length:
-        expected = f"draft lengths of at most {max_draft_length}, the longest to consider"
+        expected = f"draft lengths of at most {max_draft_length} (`max_draft_length`)"
         raise InputError("policy", choice.name, expected)
     return found
 

@@ -234,7 +234,8 @@ def _timed(asked: Mapping[str, Any], where: Where, source: Source) -> dict[str, 
     path = asked.get("step_times")
     if path is not None:
         for name in given(asked, (*NAMES, "num_gpus", "changes", *own, "fixed_context")):
-            raise InputError("step_times", path, f"no `{name}`, as the times are given")
+            expected = f"no `{name}`, because this file has the step times"
+            raise InputError("step_times", path, expected)
         times = read_replay_times(path)
         longest = _longest(asked, min(times.max_draft_length, source.max_draft_length))
         said = {"heading": f"Times of {Path(path).name}", "assumed": {}, "warnings": []}

@@ -167,8 +167,8 @@ def test_where_it_pays_is_told_as_by_predict(command, run, rows):
     sure = [row["batch_size"] for row in found if row["speedup_low"] > 1]
     first, last = min(sure), max(sure)
     assert sure == [*range(first, last + 1)]
-    told = "The whole 80 % interval is above 1: batch sizes {}-{}."
-    told += " The 80 % interval includes 1: batch sizes 1-{}, {}-256"
+    told = "The whole 80 % interval is above 1 at batch sizes {}-{}."
+    told += " The 80 % interval includes 1 at batch sizes 1-{}, {}-256"
     told = told.format(first, last, first - 1, last + 1)
     assert told in run(f"{command} {given}", one_line=True)
     if "peak" in command:

@@ -165,7 +165,7 @@ def told_to_pay(text):
     """Return the batch sizes at which the whole interval is above 1, and includes 1."""
     found = []
     for label in ("interval is above 1", "interval includes 1"):
-        spans = re.search(rf"{label}: batch sizes ([-\d]+(?:, [-\d]+)*)", text)
+        spans = re.search(rf"{label} at batch sizes ([-\d]+(?:, [-\d]+)*)", text)
         ends = [span.split("-") for span in spans[1].split(", ")] if spans else []
         found.append({size for e in ends for size in range(int(e[0]), int(e[-1]) + 1)})
     return found
