@@ -65,10 +65,10 @@ def _without_untaken(said: dict[str, Any], options: dict[str, Any]) -> dict[str,
 
     dropped = {"draft_length", "batch_size", *OF_ACCEPTANCE} - options.keys()
     dropped |= {*OF_ACCEPTANCE} if given(options, OF_ACCEPTANCE) else set()
-    if "policy" in options and (length := said.get("draft_length")):
+    length = said.get("draft_length")
+    if length and "policy" in options and options["policy"] is None:
         fixed = length if isinstance(length, str) else f"fixed:{length}"
-        said = {"policy": options["policy"] or f"none,{fixed},schedule"} | said
-        dropped |= {"policy"} if options["policy"] else set()
+        said = said | {"policy": f"none,{fixed},schedule"}
     said = {name: value for name, value in said.items() if name not in dropped}
     for name in said.keys() - options.keys():
         raise InputError(name, said[name], "none: this command does not accept it")
