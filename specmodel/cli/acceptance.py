@@ -86,13 +86,13 @@ def _of_text(file: str, later: str | None, model: str | None) -> Answer:
     is_log = not later and Path(where).suffix not in (".yaml", ".yml")
     found = measure.logged_acceptance(chain([text, more], blocks), where) if is_log else None
     if found is not None:
-        refuse_given({"model": model}, ["model"], "none, as this is no scrape of vLLM")
+        refuse_given({"model": model}, ["model"], "Only scrapes of vLLM name models. Remove it.")
         return calibrated.of_counts(found)
     if later == "-":
-        raise InputError("later", later, "the path of a second scrape, not -")
+        raise InputError("later", later, "a path: only the first scrape can be standard input (-)")
     if later is None and "\nvllm:" not in f"\n{text}":
         if tables := measure.lengths_by_table(text, where):
-            refuse_given({"model": model}, ["model"], "none, as all tables are shown")
+            refuse_given({"model": model}, ["model"], "All tables are shown. Remove `model`.")
             return calibrated.of_lengths(tables)
         if file != "-" and _has_times(file):
             return _of_benchmarks([file])

@@ -75,8 +75,10 @@ def _find(name: str) -> Any:
         **dict.fromkeys(traces.list_presets(), traces.load_preset),
     }
     if {*spellings(name)} & {*specmodel.list_drafters()} and name not in known:
-        expected = f"a record; this drafter is derived from its target: use --drafter {name}, and"
-        expected += " change it with --set drafter.num_layers=2 or --set drafter.hidden_size=4096"
+        expected = (
+            f"This drafter is derived from its target. Use --drafter {name}, and change it with"
+        )
+        expected += " --set, such as --set drafter.num_layers=2 or --set drafter.hidden_size=4096."
         raise InputError("name", name, expected)
     found = next(filter(published.get, spellings(name)), None)
     if found and found not in known:
@@ -84,6 +86,6 @@ def _find(name: str) -> Any:
     if found := known_name(full_name(name, known), known, "name"):
         return known[found](found)
     alike = nearest(name, [*catalog.ROWS, *known, *published])
-    expected = f"{alike}, another name, a path, or a kind, whose names specmodel list KIND prints"
+    expected = f"a name such as {alike}, a path, or a kind of names"
     expected += f": {', '.join(sorted(catalog.ROWS))}"
     raise InputError("name", name, expected)

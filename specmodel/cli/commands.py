@@ -16,7 +16,7 @@ import click
 from specmodel import __version__
 from specmodel.cli.helping import NAMES, WholeList
 from specmodel.cli.settings import COMPARED, SETTABLE_OF, SETTINGS, flag
-from specmodel.core.base.errors import InputError, cut, in_one_line
+from specmodel.core.base.errors import InputError, cut, in_one_line, with_advice
 from specmodel.core.base.naming import SETTABLE
 
 _COMMANDS = [
@@ -135,7 +135,7 @@ def _error_line(error: InputError, words: Sequence[str]) -> str:
         argument = f"{[*spelt, *own][0]} {rest}".strip()
     expected = _MARKED.sub(_as_option, error.expected)
     if error.value is None:
-        return in_one_line(f"{argument}: none given; expected {expected}")
+        return in_one_line(with_advice(f"{argument}: none given", expected))
     value = True if error.value is False and argument.startswith("--no-") else error.value
     return str(InputError(argument, value, expected))
 

@@ -38,7 +38,8 @@ def explore(host: str | None, port: int | None, public: bool, output: str, **opt
     """
     host = host or _OWN[0]
     if host not in _OWN and not public:
-        raise InputError("host", host, "127.0.0.1, or --public too, as others can reach it")
+        expected = "Other machines can reach this address. Add --public, or use 127.0.0.1."
+        raise InputError("host", host, expected)
     for name in _NEEDED:
         import_extra(name, "web", "explore")
     start = _start(options)

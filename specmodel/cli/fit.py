@@ -26,7 +26,7 @@ from specmodel.core.base.text import command_lines
 from specmodel.show import calibrated, forms
 from specmodel.show.calibrated import as_options
 
-_UNTOLD = "a name or path, as the files do not contain it"
+_UNTOLD = "a name or path, as the files do not name one"
 _NOT_TYPED_ON = (
     *("measurements", "output", "overwrite", "name", "target", "hardware", "engine", "stack"),
     *("draft_length", "tree_width", "verify_tokens", "source", "version", "force", "verbose"),
@@ -63,7 +63,7 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
     device, stack, version = (str(table[n].iloc[0]) for n in ("hardware", "stack", "version"))
     name = options["hardware"] or device
     if device not in spellings(Path(name).stem) and options["measured_on"] != device:
-        expected = f"{device}, as measured; to accept another, add --measured-on {device}"
+        expected = f"{device}, the GPU of the rows. To fit this one, add --measured-on {device}"
         raise InputError("hardware", name, expected)
     text = hardware_text(name)
     fits = fit.fit_kernels(table, machines.load_hardware(name))
@@ -127,7 +127,7 @@ def _read(
     from specmodel.calibrate.fit.measured.runs import shipped_name
     from specmodel.core.cost.where import NO_DRAFTER
 
-    refuse_given(options, ["host_speed"], "none: it is fitted to the runs")
+    refuse_given(options, ["host_speed"], "The host speed is fitted to the runs. Remove it.")
     runs, told, note = measured.placed(measured.read_benchmarks(paths), options)
     named = measured.named_model(runs)
     target = named if options["target"] in (None, shipped_name(named)) else options["target"]
@@ -202,7 +202,7 @@ def _profile_of(runs: Sequence[measured.Run], options: dict[str, Any]) -> str:
     try:
         found = {profile_of(*pair)[0] for pair in named} or {DEFAULT_ENGINE}
     except InputError as error:
-        expected = "a shipped profile as --engine (specmodel list engines)"
+        expected = "No such profile is shipped. Add --engine with one of specmodel list engines."
         raise InputError("engine", error.value, expected) from None
     if len(found) > 1:
         expected = "files of one engine, or --engine NAME"
@@ -287,7 +287,7 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
         check_number("max_error", most, minimum=0)
     asked = options | {"profile": profile}
     if options["serving"] is not None:
-        refuse_given(asked, ["profile", "stack"], "none with --serving")
+        refuse_given(asked, ["profile", "stack"], "This has no effect with --serving.")
         drawn, answer, error = _judge_engines(options)
     elif profile is None or measurements is None:
         missing = "PROFILE" if profile is None else "MEASUREMENTS"

@@ -14,8 +14,8 @@ from specmodel.core.base.text import Viewed
 FOR_LOAD = ("traffic", "search")
 """Tables of options of a load that other commands accept with --for-load."""
 _WITH_LOAD = (
-    "--for-load too, which simulates requests that arrive and wait. For a steady batch, use"
-    " --tpot-target in predict or compare"
+    "This needs --for-load, which simulates requests that arrive and wait. For a steady batch, use"
+    " --tpot-target in predict or compare."
 )
 _RATES_TRIED = 11
 """Number of rates that are tried for a policy, roughly [-]."""

@@ -63,7 +63,7 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
         raise InputError("kind", kind, f"one of {known}")
     choices = given(options, ("outcome", "marks", "measured"))
     taken = signature(drawn.draw).parameters
-    refuse_given(options, choices.keys() - taken.keys(), f"none with {kind}")
+    refuse_given(options, choices.keys() - taken.keys(), f"This has no effect in a plot of {kind}.")
     if "outcome" in choices:
         choices["outcome"] = choices["outcome"].replace("-", "_")
     inches = _width(options["width"] or "column")
@@ -84,7 +84,7 @@ def _width(text: str) -> float:
         inches = WIDTHS.get(text) or float(text)
         if LEAST_WIDTH <= inches <= MOST_WIDTH:
             return inches
-    expected = f"column, page, or inches from {LEAST_WIDTH:g} to {MOST_WIDTH:g}"
+    expected = f"column, page, or a number of inches from {LEAST_WIDTH:g} to {MOST_WIDTH:g}"
     raise InputError("width", text, expected)
 
 

@@ -51,7 +51,7 @@ def _with_words(options: dict[str, Any], *, required: bool) -> dict[str, Any]:
     for name, word in zip(("target", "hardware"), words, strict=False):
         if options[name] is not None:
             both = f"{word} and --{name} {options[name]}"
-            raise InputError(name, both, "one value: as a word or as the option")
+            raise InputError(name, both, "It is given as a word and as an option. Remove one.")
         options = options | {name: word}
     if len(words) == 2 and _is_gpu(words[0]) and not _is_gpu(words[1]):
         expected = f"the model first, then the GPU: {words[1]} {words[0]}"

@@ -77,7 +77,9 @@ def _how(view: str, options: dict[str, Any]) -> dict[str, Any]:
     known = _HOW.get(view, ())
     others = [name for name in _HOW["verdict"] if name not in known]
     typed = {name: options.pop(name) for name in _HOW["verdict"]}
-    refuse_given({n: v for n, v in typed.items() if v}, others, f"none with --view {view}")
+    refuse_given(
+        {n: v for n, v in typed.items() if v}, others, f"It has no effect with --view {view}."
+    )
     return {name: typed[name] for name in known if typed[name] is not None}
 
 
@@ -92,7 +94,7 @@ def _plain(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
     drafts = ("draft_length", "verify_tokens", "tree_width", "max_draft_length", *ACCEPTANCE)
     drafts = (*drafts, "measured_draft_length", "acceptance_spread", "proposal_rate")
     drafts += () if options["drafter"] == "none" else ("drafter",)
-    refuse_given(options, drafts, "none, as plain decoding drafts nothing")
+    refuse_given(options, drafts, "Plain decoding drafts no tokens, so this has no effect.")
     case = case_from(options | {"drafter": None}, is_drafting=False)
     p = priced(decoded(case), how.pop("gpu_hour_price", None))
     p = with_intervals(p) if how.pop("interval", False) else p

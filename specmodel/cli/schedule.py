@@ -41,7 +41,7 @@ def schedule(**options: Any) -> Viewed:
     typed = click.get_current_context().params
     if options["config_format"] is None:
         options["config_format"] = format_of_engine(options["engine"])
-    refuse_given(options, ["batch_size"], "none, as a schedule has all batch sizes")
+    refuse_given(options, ["batch_size"], "A schedule covers all batch sizes. Remove `batch_size`.")
     refuse_without_load(options)
     config = config_format(options["config_format"])
     arguments = arguments_of_load(options) | given(options, ("max_batch_size", "tolerance"))

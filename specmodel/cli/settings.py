@@ -214,7 +214,8 @@ def check_free(output: str, *inputs: str, overwrite: bool) -> None:
     refuse_inputs("output", output, *inputs)
     check_writable(output, "output")
     if os.path.isfile(output) and not overwrite:  # noqa: PTH113 - pathlib is slow to import
-        raise InputError("output", output, "a new name, or --overwrite to replace this file")
+        expected = "This file exists. Choose a new name, or add --overwrite to replace it."
+        raise InputError("output", output, expected)
 
 
 def refuse_inputs(argument: str, output: str, *typed: str | None) -> None:
@@ -224,7 +225,7 @@ def refuse_inputs(argument: str, output: str, *typed: str | None) -> None:
     """
     for text in filter(None, typed):
         if any(_is_same(path, output) for path in (text, *re.split("[:=]", text, maxsplit=1)[1:])):
-            raise InputError(argument, output, f"another file than the input {text}")
+            raise InputError(argument, output, f"a file other than the input, {text}")
 
 
 def _is_same(one: str, other: str) -> bool:

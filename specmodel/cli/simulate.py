@@ -61,7 +61,7 @@ def simulate(**options: Any) -> Viewed:
 
     _check_files(options)
     if options["trace"] is not None and options["timeline"] is None:
-        refuse_given(options, ["request"], "--timeline FILE too")
+        refuse_given(options, ["request"], "This needs --timeline FILE, which plots one request.")
     arguments = where_from(options) | given(options, OF_REPLAYS)
     question = replay_question(arguments, manner_from(options, is_drafting=False))
     if options["timeline"]:

@@ -45,7 +45,8 @@ def _filled(options: dict[str, Any]) -> dict[str, Any]:
         if name == "changes" or name not in said:
             continue
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
-            raise InputError(name, options[name], f"none, as {source} says {said[name]}")
+            expected = f"In {source}, it is {said[name]}. Remove one of them."
+            raise InputError(name, options[name], expected)
         said[name] = parameter.type_cast_value(context, str(said[name]))
     said |= {"changes": (*options["changes"], *said.get("changes", ()))}
     if options["engine"] is None:  # a schedule has --for instead
@@ -71,5 +72,5 @@ def _without_untaken(said: dict[str, Any], options: dict[str, Any]) -> dict[str,
         said = said | {"policy": f"none,{fixed},schedule"}
     said = {name: value for name, value in said.items() if name not in dropped}
     for name in said.keys() - options.keys():
-        raise InputError(name, said[name], "none: this command does not accept it")
+        raise InputError(name, said[name], "This command does not accept it. Remove it.")
     return said

@@ -227,7 +227,7 @@ def _asked(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     given = {name: value for name, value in arguments.items() if value is not None}
     lists = {name: listed(name, given.get(name)) for name in LISTS}
     if not any(map(is_lookup, lists["drafter"])):
-        refuse_given(given, LOOKUP, "none, except with the drafter ngram or suffix")
+        refuse_given(given, LOOKUP, "Only the drafters ngram and suffix use this. Remove it.")
     accepted = _accepted(given, len(lists["drafter"]))
     labelled = [[*zip(lists[name], _labels(name, lists[name]), strict=True)] for name in LISTS]
     has_ideal = "ideal" in lists["engine"] and lists["engine"] != ["ideal"]
@@ -311,8 +311,7 @@ def _accepted(given: Mapping[str, Any], drafters: int) -> list[dict[str, Any]]:
     values = value.split(",") if isinstance(value, str) else value
     values = [*values] if isinstance(values, Sequence | np.ndarray) else [values]
     if len(values) not in (1, drafters):
-        expected = f"one for all, or one for each of {drafters} drafters"
-        raise InputError(name, value, expected)
+        raise InputError(name, value, f"one for all, or one for each of {drafters} drafters")
     words = [literal(each.strip()) if isinstance(each, str) else each for each in values]
     found = [{name: None if each == _USUAL else each} for each in words]
     return found * (drafters // len(found))

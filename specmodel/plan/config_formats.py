@@ -69,8 +69,8 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
         kind = kind_of(case.deployment)
         if self.drafters and kind not in self.drafters:
             engine = self.name.lower()
-            expected = f"{', '.join(self.drafters)} with `config_format='{engine}'`"
-            expected += ", which cannot vary the draft length of other drafters"
+            expected = f"{', '.join(self.drafters)}. With `config_format='{engine}'`, the engine"
+            expected += " cannot vary the draft length of other drafters"
             raise InputError("drafter", case.where.named.get("drafter", kind), expected)
 
     def requests_option(self, requests: int, replicas: int) -> str:

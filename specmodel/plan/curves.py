@@ -320,7 +320,7 @@ def measured_unions() -> pd.DataFrame:
 def cases_by_task(case: Case) -> dict[str, Case]:
     """Return the case with published acceptance on each kind of task, and on their mixture."""
     given = {**case.accepted.form, "task": case.accepted.task}
-    refuse_given(given, given, "none, as each kind of task has its own")
+    refuse_given(given, given, "Each kind of task has its own acceptance. Remove this one.")
     if published_head_of(case.deployment.target.name, kind_of(case.deployment)) is None:
         expected = "a target and drafter with published acceptance (`list_acceptance()`)"
         raise InputError("view", "tasks", expected)

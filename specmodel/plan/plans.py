@@ -31,7 +31,7 @@ _IN_MEMORY, _MORE_FIT = "the largest that fits in memory", "though more fit in m
 _STOPS = "where speculation stops paying"
 DEFAULT_MAX_BATCH_SIZE = 512
 """Largest batch size of a schedule where more would fit in memory [request]."""
-OF_ALL = "none, as a schedule has all"
+OF_ALL = "A schedule covers all batch sizes and draft lengths, so this has no effect."
 AS_ASKED = "as asked"
 """Reason for the last batch size if the user gave it."""
 _MOST_JUDGED = 1000

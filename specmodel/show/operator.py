@@ -134,7 +134,7 @@ def fewest_gpus(prediction: Prediction) -> str:
     try:
         count = num_gpus(smallest_layout(prediction.deployment))
     except InputError as error:
-        return f"Not one request fits: needed are {error.expected}."
+        return f"Not one request fits. {error.expected}"
     held = "weights, drafter and {} requests of {:,} tokens".format(*HELD)
     return f"Not one request fits: the fewest GPUs that hold {held} are {count}."
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from specmodel.core.base.errors import refuse_given
+from specmodel.core.prediction.accepted import NEEDS_ACCEPTANCE
 from specmodel.core.prediction.outcome import Prediction, Turned
 from specmodel.core.prediction.predicting import predicted
 from specmodel.core.prediction.table import Column, Row
@@ -30,7 +31,7 @@ def turned_answer(
 
     Components and the arguments in `judged`, such as a target, need an acceptance and are refused.
     """
-    refuse_given(judged, judged, "acceptance too, such as a rate")
+    refuse_given(judged, judged, NEEDS_ACCEPTANCE)
     if components:
         _ = case_of(prediction).known_acceptance  # raises
     case, decision = case_of(prediction), None

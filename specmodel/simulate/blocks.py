@@ -337,6 +337,6 @@ def replay_adapted(
         frame = traceback.extract_tb(error.__traceback__)[-1]  # the file and line that failed
         file, name = Path(frame.filename), type(adapted.current).__name__
         place = "" if file.parent == Path(__file__).parent else f" ({file.name}:{frame.lineno})"
-        expected = f"a policy that runs to the end of the trace without an exception{place}"
+        expected = f"The policy raised this exception{place}."
         given = f"{type(error).__name__}: {error}"
         raise InputError(f"policy {name}", given, expected) from error

@@ -216,7 +216,7 @@ def search(try_rate: Callable[[float], Load], attainment: float, start: float) -
                 return place
         if low is None:
             return None
-        expected = "stricter targets, as all rates up to this one meet them"
+        expected = "All rates up to this one meet the targets. Give stricter targets."
         raise InputError("request_rate", float(f"{tried[place].rate:.3g}"), expected)
 
     def capacity(place: int | None) -> Capacity:

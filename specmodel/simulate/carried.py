@@ -64,7 +64,7 @@ def largest_rates(
             for load in found.loads
         ]
     if not any(row["capacity"] for row in rows):
-        expected = "a smaller share, as no rate lets so many requests meet the targets"
+        expected = "At no rate do so many requests meet the targets. Give a smaller share."
         raise InputError("attainment", trial.targets.attainment, expected)
     for row in rows if for_rate is not None else ():
         count = math.ceil(for_rate / row["capacity"]) if row["capacity"] else None

@@ -179,7 +179,8 @@ def policy_maker(choice: Choice, step_time: Sequence[float], seed: int) -> Calla
             raise
         except (Exception, SystemExit) as error:
             text = f"{type(error).__name__}: {error}"
-            raise InputError(f"policy {choice.name}", text, "one that can be created") from error
+            expected = "Creating the policy raised this exception."
+            raise InputError(f"policy {choice.name}", text, expected) from error
         check_methods(policy, type(policy).__name__, choice.name)
         return policy
 
@@ -261,7 +262,7 @@ def _settings(
         except ValueError:
             settings[name] = text
         except RecursionError:
-            expected = "settings with plain values, or less deeply nested JSON"
+            expected = "settings with plain values, or JSON that is nested less deeply"
             raise InputError("policy", policy, expected) from None
     return settings
 

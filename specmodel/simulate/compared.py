@@ -80,9 +80,9 @@ def compared(
     """
     options = given(arguments, arguments)
     if not options.pop("for_load", False):
-        refuse_given(options, ["prefill"], "`for_load` too")
+        refuse_given(options, ["prefill"], "This needs `for_load`.")
         if "tpot_target" not in options:
-            refuse_given(options, ["gpu_hour_price"], "`tpot_target` too")
+            refuse_given(options, ["gpu_hour_price"], "This needs `tpot_target`.")
         return alternatives(options, manner)
     from specmodel.simulate.carried import carried_by
     from specmodel.simulate.load_question import OF_LOADS, trial_of

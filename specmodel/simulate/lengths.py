@@ -32,7 +32,7 @@ def lengths_asked(
     """Return the law or record of request lengths, and the assumptions made."""
     name = asked.get("workload")
     if given(asked, ("prompt_length", "output_length")):
-        refuse_given(asked, ("workload",), "either a workload or lengths")
+        refuse_given(asked, ("workload",), "Give either a workload or lengths, not both.")
         laws = {n: _law_of(n, asked.get(n)) for n in ("prompt_length", "output_length")}
         plain_points(1, None, *(mean for mean, _ in laws.values()))  # refuses one that is missing
         (prompt, prompt_spread), (output, output_spread) = laws.values()
@@ -49,7 +49,7 @@ def lengths_asked(
         )
         return typed, {}
     if not isinstance(name, str | Path) or not Path(name).suffix:
-        refuse_given(asked, OF_FILES, "a file of recorded requests too")
+        refuse_given(asked, OF_FILES, "This needs a file of recorded requests as the `workload`.")
         if isinstance(name, Lengths | Requests):
             return name, {}
         if name and name not in WORKLOADS:
@@ -72,7 +72,7 @@ def lengths_asked(
         return law, told
     if found.cached_tokens is not None:
         alone = ("prefix_hit_rate", "shared_prefix")
-        refuse_given(asked, alone, "none, as hash_ids of the file show what is cached")
+        refuse_given(asked, alone, "The hash_ids of the file show what is cached. Remove it.")
         told["prefix_hit_rate"] = "all leading blocks (hash_ids) that came before"
     taken = [found.reading]
     if not is_drawn and given(asked, ("arrivals", "requests")):

@@ -80,7 +80,7 @@ def check_fits(limits: Limits, max_draft_length: int, requests: Requests) -> Non
     longest = requests.longest + max_draft_length + 1 + limits.reserved_tokens
     if blocks_for(limits, longest) > limits.blocks:
         held = max(limits.blocks - limits.fixed_blocks, 0) * limits.block_size
-        expected = "more GPUs, smaller dtypes or shorter requests, as no request fits"
+        expected = "Not one request fits. Use more GPUs, smaller dtypes or shorter requests."
         if held:
-            expected = f"at most {held} tokens for a request with its draft, which fit in memory"
+            expected = f"at most {held} tokens, the most of one request and its draft that fit"
         raise InputError("memory", f"{longest} tokens of the longest request", expected)

@@ -45,8 +45,11 @@ from specmodel.simulate.trial import RUNS, Trial
 
 LIMITS = tuple(LimitArguments.__annotations__)
 OF_SEARCH = tuple(SearchArguments.__annotations__)
-FOR_LARGEST = "a target and no rates or users, as only the search for the highest rate uses it"
+FOR_LARGEST = (
+    "Only a search for the highest rate uses this: give `tpot_target`, no rates and no users."
+)
 OF_DRAINS = tuple(DrainArguments.__annotations__)
+_OF_TRACE = "The acceptance comes from `trace`. Remove one of the two."
 _OF_ARRIVALS = ("request_rate", "users", "arrivals", "requests", "tpot_target", "ttft_target")
 """Arguments that a drain refuses."""
 _OF_STUDY = ("seed", "policy_state", "prefix_hit_rate", "shared_prefix", "acceptance_by_request")
@@ -157,7 +160,7 @@ def load_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Loade
     is_usual = "policy" not in options
     fields: dict[str, Any] = {"costs": costs, "targets": targets, "is_usual": is_usual}
     if "drain" in options:
-        expected = "none with `drain`, where all prompts are submitted at the start"
+        expected = "With `drain`, all prompts are submitted at the start, so this has no effect."
         refuse_given(options, (*_OF_ARRIVALS, *OF_SEARCH), expected)
         study, fields["assumed"] = _study(options, case, policies)
         drain = drain_of(study, options["drain"], **given(options, OF_DRAINS))
@@ -167,7 +170,7 @@ def load_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Loade
             fields["assumed"] |= {"workload": ", ".join(taken)}
         fields["policies"] = usual_policies(drain) if is_usual else policies
         return Loaded(study=drain.study, drain=drain, **fields)
-    refuse_given(options, OF_DRAINS, "`drain` too")
+    refuse_given(options, OF_DRAINS, "This needs `drain`.")
     fields["policies"] = policies
     if not given(options, ("request_rate", "users")) and targets != (None, None):
         trial, fields["assumed"] = trial_of(case, options, policies)
@@ -188,7 +191,7 @@ def trial_of(
     """
     options = given(arguments, arguments)
     others = ("request_rate", "users", "drain", *OF_DRAINS)
-    refuse_given(options, others, "none, as the highest rate is searched")
+    refuse_given(options, others, "The highest rate is searched, so this has no effect.")
     (ttft, tpot), notes = _targets(options), dict[str, Any]()
     if ttft is None and tpot is not None:
         ttft, notes["ttft_target"] = _TTFT, f"{_TTFT:g}s"
@@ -218,8 +221,8 @@ def _study(
     typed, seed, acceptance = case.max_draft_length, options.get("seed", 0), None
     assumed, trace = {**case.assumed}, _trace(options.get("trace"), seed)
     if trace is not None:
-        refuse_given(case.accepted.form, ACCEPTANCE, "no `trace`")
-        refuse_given(options, ("acceptance_by_request",), "no `trace`")
+        refuse_given(case.accepted.form, ACCEPTANCE, _OF_TRACE)
+        refuse_given(options, ("acceptance_by_request",), _OF_TRACE)
         longest = max(typed or _USUAL, longest) if drafts else longest
     elif drafts:
         are_open = (n != "none" and not _length_of(n) for n in policies)
@@ -232,7 +235,8 @@ def _study(
     positions = case.deployment.target.max_positions
     lengths, notes = lengths_asked({**case.points, **options}, positions, is_drawn=is_drawn)
     if given(options, ("shared_prefix",)):
-        refuse_given(options, ("prefix_hit_rate",), "none with `shared_prefix`")
+        expected = "This has no effect with `shared_prefix`, which sets it."
+        refuse_given(options, ("prefix_hit_rate",), expected)
     study = Study(
         deployment=case.deployment,
         acceptance=acceptance,
@@ -300,7 +304,7 @@ def _arrivals(options: Mapping[str, Any], lengths: Lengths | Requests) -> list[A
     law = _law(options.get("arrivals"))
     users, rates = options.get("users"), options.get("request_rate")
     if users is not None:
-        refuse_given(options, ("request_rate", "arrivals"), "either rates or users")
+        refuse_given(options, ("request_rate", "arrivals"), "either request rates or users")
         users = parse_values("users", users) if isinstance(users, str) else np.ravel(users)
         check("users", users, minimum=1, whole=True)
         return [Arrivals(users=int(n)) for n in users]
@@ -309,10 +313,12 @@ def _arrivals(options: Mapping[str, Any], lengths: Lengths | Requests) -> list[A
     elif isinstance(lengths, Requests):
         rates = [lengths.rate]
         if not 0 < rates[0] <= 1e6:
-            expected = "requests with different arrival times, or `request_rate` too"
+            expected = "These requests have no different arrival times. Add `request_rate`."
             raise InputError("workload", str(options["workload"]), expected)
     else:
-        expected = "requests per second such as 1,2,4, or `users`, or a `tpot_target`"
+        expected = (
+            "requests per second such as 1,2,4; or `users`; or `tpot_target`, for the highest rate"
+        )
         raise InputError("request_rate", None, expected)
     check("request_rate", rates, above=0, maximum=1e6)
     return [Arrivals(request_rate=float(rate), **law) for rate in rates]

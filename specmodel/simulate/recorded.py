@@ -180,7 +180,8 @@ def _of_lines(lines: Iterator[Any], names: list[str]) -> Iterator[list[Any]]:
         if names[-1] == _CACHED:
             blocks = row[-1]
             if not isinstance(blocks, list) or not all(isinstance(b, int | str) for b in blocks):
-                raise InputError(f"{_ARGUMENT}.{_CACHED}", blocks, "a list of block numbers")
+                expected = "a list of block ids, numbers or text"
+                raise InputError(f"{_ARGUMENT}.{_CACHED}", blocks, expected)
             new = (place for place, block in enumerate(blocks) if block not in seen)
             row[-2:] = len(blocks), next(new, len(blocks))
             seen.update(blocks)
@@ -222,7 +223,8 @@ def _seconds(table: pd.DataFrame, form: _Format, typed: str | None) -> _Times:
             culprit = column[dates.isna()].iloc[0]
             expected = "a number, or a date such as 2023-11-16 18:15:46.68"
             raise InputError(f"{_ARGUMENT}.{form.time}", culprit, expected)
-        refuse_given({"time_unit": typed}, ("time_unit",), "none, as times of this file are dates")
+        expected = "The times of this file are dates. Remove `time_unit`."
+        refuse_given({"time_unit": typed}, ("time_unit",), expected)
         return np.asarray((dates - dates.min()).dt.total_seconds(), np.float64), "", []
     own = numbers(table, form.time, above=-1, minimum=0, maximum=_LATEST, argument=_ARGUMENT)
     unit, doubts = (typed, []) if typed else _unit_of(own, form)
@@ -257,7 +259,8 @@ def _cached(
 ) -> tuple[Whole | None, str]:
     """Return the cached tokens of each prompt [token], and the block as text if it is a guess."""
     if _CACHED not in table:
-        refuse_given({"hash_block": typed}, ("hash_block",), "none, as this file has no hash_ids")
+        expected = "This file has no hash_ids. Remove `hash_block`."
+        refuse_given({"hash_block": typed}, ("hash_block",), expected)
         return None, ""
     block = _block_of(prompts, table[_BLOCKS].to_numpy(), usual) if typed is None else typed
     check("hash_block", block, minimum=1, maximum=LONGEST, whole=True)
@@ -277,7 +280,7 @@ def _block_of(prompts: FloatArray, counts: FloatArray, usual: int) -> int:
     if shares.max() < _AGREEING:
         some = zip(counts[:3, 0], prompts[:3], strict=True)
         value = ", ".join(f"{count} for {prompt:g} tokens" for count, prompt in some)
-        expected = "blocks of one size, or `hash_block`, the tokens of a block"
+        expected = "The blocks differ in size. Give the tokens of a block as `hash_block`."
         raise InputError(f"{_ARGUMENT}.{_CACHED}", value, expected)
     return int(sizes[shares.argmax()])
 
@@ -300,5 +303,6 @@ def _inside(times: FloatArray, window: str | None, path: str, *, is_whole: bool)
         raise InputError("time_window" if window else _ARGUMENT, window or path, expected)
     kept = (since <= times) & (times < until)
     if not kept.any():
-        raise InputError("time_window", window, f"a part of its {times[-1]:.6g} s with requests")
+        expected = f"a window with requests; the file covers {times[-1]:.6g} s"
+        raise InputError("time_window", window, expected)
     return kept

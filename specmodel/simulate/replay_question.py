@@ -208,7 +208,7 @@ def replay_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Rep
         warnings.append(f"the drafter is {kind}, but the acceptance is that of {', '.join(others)}")
     names, variation = VARIATION, Variation(**given(asked, VARIATION))
     if not times.expert_time.any():
-        refuse_given(asked, names[1:], "none, as no step time depends on experts")
+        refuse_given(asked, names[1:], "No step time depends on experts. Remove it.")
         names = names[:1]
     assumed |= {name: getattr(variation, name) for name in names if name not in asked}
     sampling = {"seed": 0, **given(asked, ("seed", "policy_state")), "variation": variation}
@@ -234,7 +234,7 @@ def _timed(asked: Mapping[str, Any], where: Where, source: Source) -> dict[str, 
     path = asked.get("step_times")
     if path is not None:
         for name in given(asked, (*NAMES, "num_gpus", "changes", *own, "fixed_context")):
-            expected = f"no `{name}`, because this file has the step times"
+            expected = f"This file has the step times, so `{name}` has no effect. Remove it."
             raise InputError("step_times", path, expected)
         times = read_replay_times(path)
         longest = _longest(asked, min(times.max_draft_length, source.max_draft_length))
@@ -242,10 +242,10 @@ def _timed(asked: Mapping[str, Any], where: Where, source: Source) -> dict[str, 
         return said | {"times": times.up_to(longest), "deployment": None}
     for name in ("target", *([] if where.manner.is_drafting else ["drafter"]), "hardware"):
         if name not in asked:
-            raise InputError(name, None, "a name or path, or `step_times` instead of all three")
+            raise InputError(name, None, "a name or path, or `step_times` instead of all names")
     deployment, assumed = deployed(where, (1, HELD[1]))
     if deployment.drafter.is_lookup:
-        refuse_given(asked, ["drafter_upkeep"], "a model or head as the drafter")
+        refuse_given(asked, ["drafter_upkeep"], "Only draft models and heads use this. Remove it.")
         del own["drafter_upkeep"]
         assumed.pop("proposal_rate", None)
     longest = _longest(asked, source.max_draft_length, deployment.drafter.block_size)

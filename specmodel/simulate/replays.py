@@ -132,7 +132,7 @@ def _check_workers(workers: int, policies: Sequence[Choice]) -> None:
     try:
         pickle.dumps(policies if workers > 1 else None)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        expected = f"1, as a policy cannot be sent to other processes ({error})"
+        expected = f"1, as this policy cannot be sent to other processes ({error})"
         raise InputError("workers", workers, expected) from None
 
 

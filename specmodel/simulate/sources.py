@@ -74,7 +74,7 @@ def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[
     requests [request] and the output_tokens [token] to draw, if given.
     """
     if Path(name).suffix in SUFFIXES:
-        refuse_given(sizes, sizes, "none, as the trace has its own")
+        refuse_given(sizes, sizes, "A trace file has its own requests, so this has no effect.")
         trace = traces.read_trace(name)
         told = [Path(name).name, f"{trace.num_requests} requests", trace.metadata.get(TAKEN)]
         return trace, ", ".join(filter(None, told)), []
@@ -84,7 +84,7 @@ def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[
         check(option, size, minimum=1, maximum=MOST, whole=True)
     requests, length = sizes.values()
     if requests * length > MOST_POSITIONS:
-        expected = f"at most {MOST_POSITIONS // length} of {length} tokens each"
+        expected = f"at most {MOST_POSITIONS // length} requests of {length} tokens each"
         raise InputError("requests", requests, expected)
     shipped = traces.list_presets()
     for preset in presets:

@@ -58,7 +58,7 @@ def check_output(output: str | Path) -> Path:
         raise InputError("output", str(output), "a file in a folder that exists")
     rows = path.with_suffix(".csv")
     if path.exists() and not rows.exists():
-        expected = f"a new file: {rows.name}, which belongs to this profile, is missing"
+        expected = f"The measurements of this profile, {rows.name}, are missing. Choose a new file."
         raise InputError("output", str(output), expected)
     return rows
 
@@ -180,7 +180,7 @@ def drift(timed: pd.DataFrame) -> float:
 def measured_profile(timed: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
     """Return a profile of a device without a data sheet: its peaks are the best measured rates."""
     if not (timed["component"] == "gemm").any():
-        expected = "timed matrix products for the peaks: run again with `again='gemm'`"
+        expected = "Peaks need timed matrix products. Run again with `again='gemm'`."
         raise InputError("hardware", "no timed gemm", expected)
     streamed, computed = _peaks(timed, info.dtype)
     source = f"measured: the fastest of the suite on {info.name}, torch {info.torch}"
@@ -267,13 +267,13 @@ def fit_link(rows: pd.DataFrame) -> tuple[float, float]:
     medians = checked.groupby(["num_gpus", "bytes"], as_index=False).median()
     num_gpus, size, latency = medians.to_numpy().T
     if len(medians) < 2:
-        raise InputError(f"{ARGUMENT}.bytes", size.tolist(), f"{ALL_REDUCE} of at least two sizes")
+        raise InputError(f"{ARGUMENT}.bytes", size.tolist(), f"{ALL_REDUCE} of two or more sizes")
     shares = [ranks.all_reduce(int(n), int(n)).link_share for n in num_gpus]
     parts = np.stack([1 / latency, size * shares / latency], axis=1)
     scale = np.linalg.norm(parts, axis=0)
     fixed, per_byte = nnls(parts / scale, np.ones(len(parts)))[0] / scale
     if per_byte == 0:
-        raise InputError(f"{ARGUMENT}.latency", latency.tolist(), "times that grow with the bytes")
+        raise InputError(f"{ARGUMENT}.latency", latency.tolist(), "times that grow with the size")
     return float(fixed), float(1 / per_byte)
 
 

@@ -208,7 +208,9 @@ def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
     """Return the fit of one kind and dtype, with its errors on the judged rows."""
     kind, hardware, fitted = problem.kind, problem.hardware, rows[rows["role"] == "fit"]
     if len(fitted) <= len(problem.bounds):
-        expected = f"more than {len(problem.bounds)} rows with role 'fit', one for each parameter"
+        expected = (
+            f"more rows with role 'fit' than the {len(problem.bounds)} parameters of this kernel"
+        )
         raise InputError("measurements", f"{len(fitted)} points of {kind}", expected)
     problem, result, parameters = _simplest(problem, fitted)
     if fitted["shape"].nunique() == 1:

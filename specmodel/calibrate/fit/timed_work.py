@@ -165,7 +165,7 @@ def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
             raise InputError(
                 "measurements.latency",
                 f"a median of {median:.3g} times the data sheet's for {kind} {dtype}",
-                f"seconds on {hardware.name}, {low:g} to {high:g} times it; is it in {unit}?",
+                f"seconds, {low:g} to {high:g} times the data sheet's. Is the column in {unit}?",
             )
 
 

@@ -166,7 +166,7 @@ def update_engine(
     if not rows:
         raise InputError("runs", "0 runs", "at least one plain and one speculative run")
     if not any(getattr(base, name) for name in runs.HOST_SECONDS):
-        raise InputError("engine", base.name, "a profile with host times, such as vllm or sglang")
+        raise InputError("engine", base.name, "an engine with host times, such as vllm or sglang")
     rows = [replace(row, deployment={**row.deployment, "engine": base}) for row in rows]
     steps, (names, prior) = runs.measured_steps(rows), _prior(base)
     found = _posterior(rows, steps, base, names, prior)
@@ -289,7 +289,7 @@ def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:
     for row, ratio in zip(rows, ratios.tolist(), strict=True):
         if not 1 / MOST_APART <= ratio <= MOST_APART:
             expected = "milliseconds, measured with this model on these GPUs"
-            value = f"{1 / ratio:.3g} times what the fit gives"
+            value = f"{1 / ratio:.3g} times the fitted value"
             raise InputError(f"{row.row} {row.quantity}", value, expected)
 
 

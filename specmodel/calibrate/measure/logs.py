@@ -131,8 +131,8 @@ def logged_acceptance(text: str | Iterable[str], where: str) -> LoggedAcceptance
     if not (sums["lines"] or of_all["lines"]):
         if sums["drafted"] and sums["accepted"] <= sums["drafted"]:
             fraction = f"{sums['accepted'] / sums['drafted']:.4g}"
-            expected = "the number of drafts or a mean length too. Or give predict"
-            expected += f" `accepted_fraction={fraction}` and `measured_draft_length`"
+            expected = "The log has no number of drafts and no mean length. Give predict"
+            expected += f" `accepted_fraction={fraction}` and `measured_draft_length` instead."
             raise InputError(where, f"an accepted fraction of {fraction} alone", expected)
         return None
     printed_by = " and ".join(name for name in _ENGINES if name in engines)
@@ -148,9 +148,9 @@ def _logged(
     lengths = sorted(key[1] for key in sums if key[0] == "length")
     if len(lengths) > 1:
         found = f"drafts of {', '.join(map(str, lengths))} positions"
-        raise InputError(where, found, "lines with one draft length")
+        raise InputError(where, found, "lines that all have the same draft length")
     if not (weight := sums["weight"]):
-        raise InputError(where, "lines without a draft", "lines of steps that drafted")
+        raise InputError(where, "lines without a draft", "lines of steps that drafted tokens")
     longest, tokens = next(iter(lengths), None), sums["tokens"] / weight
     alike = (key[1] for key in sums if key[0] == "shares" and sums[key] == sums["lines"])
     reached = tuple(sums["share", i] / sums["drafts"] for i in range(next(alike, 0)))

@@ -89,11 +89,11 @@ def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
     for name in ("hardware", "stack", "version"):
         values = sorted(map(str, table[name].unique()))
         if len(values) > 1:
-            raise InputError(f"measurements.{name}", values, "one for all rows of the table")
+            raise InputError(f"measurements.{name}", values, "the same value in all rows")
     need_known(table, "component", COLUMNS, also=OTHERS)
     count = int(table.duplicated().sum())
     if count:
-        expected = "each measurement once; repeats must differ in latency"
+        expected = "each measurement once; repeats of a measurement must differ in latency"
         raise InputError("measurements", f"{count} rows twice", expected)
     timed = table[table["note"].isna()] if "note" in table else table
     table = timed[~timed["component"].isin(OTHERS)]
@@ -206,7 +206,7 @@ def _check_dtypes(kind: str, part: pd.DataFrame) -> None:
             except InputError as error:
                 raise InputError(f"{ARGUMENT}.{name}", dtype, error.expected) from None
             if dtype != known:
-                raise InputError(f"{ARGUMENT}.{name}", dtype, f"{known}, its name in specmodel")
+                raise InputError(f"{ARGUMENT}.{name}", dtype, f"{known}, as specmodel names it")
     stored = STORED[kind]
     for dtype, rows in part.groupby(_fitted_as(kind, part)):
         activations = sorted(rows["activation_dtype"].unique())

@@ -206,7 +206,7 @@ def _complete(engines: Mapping[str, Mapping[str, float]], where: str) -> Counts:
     needed = [DRAFTS, DRAFTED, ACCEPTED, *map(_at, range(max(positions, 1)))]
     for engine, counter in itertools.product(sorted(engines), needed):
         if counter not in engines[engine]:
-            raise InputError(where, f"engine {engine}".strip(), f"the counter {counter} too")
+            raise InputError(where, f"engine {engine}".strip(), f"Counter {counter} is missing.")
         # beyond 2⁵³, a counter that is a double no longer counts
         bounds = {"minimum": 0, "maximum": 2.0**53}
         check(f"{where} {counter}", engines[engine][counter], **bounds, whole=True)
@@ -252,7 +252,7 @@ def _check_consistent(drafts: int, drafted: int, accepted: int, reached: Sequenc
     if drafts == 0:
         raise InputError(DRAFTS, 0, "at least 1 draft; wait for traffic, then scrape again")
     if not (1 - TORN) * drafts <= drafted <= (1 + TORN) * drafts * longest:
-        raise InputError(DRAFTED, drafted, f"from 1 to {longest} for each of {drafts} drafts")
+        raise InputError(DRAFTED, drafted, f"1 to {longest} tokens for each of the {drafts} drafts")
     if accepted > drafted:
         raise InputError(ACCEPTED, accepted, f"at most {drafted}, the number of drafted tokens")
     for position, (before, count) in enumerate(itertools.pairwise([drafts, *reached])):
@@ -260,5 +260,5 @@ def _check_consistent(drafts: int, drafted: int, accepted: int, reached: Sequenc
             expected = f"at most {before}, the count of the previous position or of drafts"
             raise InputError(_at(position), count, expected)
     if abs(sum(reached) - accepted) > TORN * accepted:
-        expected = f"the sum over positions to be {accepted}, as {ACCEPTED}"
+        expected = f"{accepted} accepted tokens over all positions, as {ACCEPTED} counts"
         raise InputError(BY_POSITION, sum(reached), expected)

@@ -183,7 +183,7 @@ def _checked_lengths(tokens_per_step: Numeric) -> FloatArray:
     """Check the tokens per step at draft lengths 1, 2, … and return them as an array [token]."""
     tokens = check("tokens_per_step", tokens_per_step, minimum=1)
     if tokens.ndim != 1 or not tokens.size:
-        raise InputError("tokens_per_step", tokens.tolist(), "a list, one for each draft length")
+        raise InputError("tokens_per_step", tokens.tolist(), "a list: one for each draft length")
     if (tokens > np.arange(2, tokens.size + 2)).any():
         raise InputError("tokens_per_step", tokens.tolist(), "numbers of at most draft length + 1")
     return tokens
@@ -302,7 +302,9 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     def __post_init__(self) -> None:
         if self.form not in _MEASURED and self.measured_draft_length is not None:
-            expected = f"none, as {self.form} is the same at every draft length"
+            expected = (
+                f"At every draft length, {self.form} is the same. Remove `measured_draft_length`."
+            )
             raise InputError("measured_draft_length", self.measured_draft_length, expected)
 
     @cached_property
@@ -384,7 +386,7 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         if (tokens > most * (1 + 1e-12)).any():
             bound = (most / (length + 1) if self.form == "step_efficiency" else most).min()
             share = f"{proposal_rate:g} of the steps have a proposal (proposal_rate)"
-            expected = f"at most {bound:.4g}, as {share}"
+            expected = f"at most {bound:.4g}, as only {share}"
             name = _BY_CONTEXT if self.measured_by_context else self.form
             raise InputError(name, np.max(getattr(self, self.form)).item(), expected)
         proposed = np.minimum(1 + (tokens - 1) / proposal_rate, length + 1)
@@ -444,7 +446,7 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         if form == "tokens_per_step":
             return check(form, self.tokens_per_step, minimum=1), length
         if form == _BY_CONTEXT:
-            raise InputError("context_length", None, f"a context: call at_context first ({form})")
+            raise InputError("context_length", None, f"With {form}, call at_context first.")
         if form == "accepted_fraction":
             fraction = check(form, self.accepted_fraction, minimum=0, maximum=1)
             return np.minimum(1 + fraction * length, length + 1), length

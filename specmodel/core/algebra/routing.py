@@ -78,7 +78,7 @@ def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: f
     p = check("popularity", popularity, minimum=0, maximum=1)
     if p.shape[-1:] != (num_experts,):
         shape = " x ".join(map(str, p.shape)) or "1"
-        expected = f"{num_experts}, one for each expert, of one layer or of several"
+        expected = f"{num_experts} numbers, one for each expert, or such a row for each layer"
         raise InputError("popularity", f"{shape} numbers", expected)
     sums = p.sum(axis=-1)
     farthest = sums.flat[np.abs(sums - experts_per_token).argmax()]

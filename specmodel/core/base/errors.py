@@ -15,7 +15,8 @@ class InputError(ValueError):
     value
         The invalid value. The message shows its first 80 characters.
     expected
-        Description of valid values. Put arguments in backquotes, with or without a Python value.
+        Description of valid values, or sentences if no value is valid: a capital first, a full
+        stop last. Put arguments in backquotes, with or without a Python value.
         The command line turns them into options, and Python shows them without backquotes.
 
     Examples
@@ -24,17 +25,25 @@ class InputError(ValueError):
     'batch_size: got -1; expected a positive number'
     >>> str(InputError("acceptance", None, "a rate, such as `acceptance_rate=0.7`"))
     'acceptance: got None; expected a rate, such as acceptance_rate=0.7'
+    >>> str(InputError("workers", 4, "A Dask scheduler has its own workers. Remove `workers`."))
+    'workers: got 4. A Dask scheduler has its own workers. Remove workers.'
     """
 
     def __init__(self, argument: str, value: object, expected: str) -> None:
-        message = f"{argument}: got {_abbreviate(value)}; expected {expected.replace('`', '')}"
-        super().__init__(in_one_line(message))
+        advice = with_advice("", expected.replace("`", ""))
+        super().__init__(in_one_line(f"{argument}: got {_abbreviate(value)}{advice}"))
         self.argument = argument
         self.value = value
         self.expected = expected
 
     def __reduce__(self) -> tuple[type, tuple[str, object, str]]:
         return type(self), (self.argument, self.value, self.expected)
+
+
+def with_advice(text: str, expected: str) -> str:
+    """Return a text with what was expected instead, a description or sentences, after it."""
+    is_sentence = expected[:1].isupper() and expected.endswith(".")
+    return f"{text}. {expected}" if is_sentence else f"{text}; expected {expected}"
 
 
 def given(arguments: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

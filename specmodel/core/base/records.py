@@ -65,7 +65,8 @@ class Record(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields
             for name in tables:
                 table = table.get(name)
                 if not isinstance(table, dict):
-                    raise InputError(f"{argument}.{key}", value, f"a field: {nearest(name, data)}")
+                    expected = f"a field like {nearest(name, data)}"
+                    raise InputError(f"{argument}.{key}", value, expected)
             table[leaf] = value
         return build(type(self), data, argument)
 
@@ -310,7 +311,9 @@ def _wrong_keys(kind: Any, table: Mapping[str, Any], message: str, name: str) ->
     key = message.split("`")[1]
     known = [each for each in field_names(kind) if each not in kind.hidden]
     also = f"; missing: {', '.join(lacking)}" if len(lacking) > 1 else ""
-    return InputError(_joined(name, key), table[key], f"a field like {nearest(key, known)}{also}")
+    return InputError(
+        _joined(name, key), table[key], f"a field such as {nearest(key, known)}{also}"
+    )
 
 
 def _joined(*names: object) -> str:

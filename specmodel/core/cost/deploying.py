@@ -245,7 +245,8 @@ def _told(engine: EngineProfile, given: Mapping[str, Any]) -> EngineProfile:
     if "split_mode" in given:
         mode = _one_of("split_mode", given, SPLIT_MODES)
         if engine.stack != LLAMA_CPP:
-            raise InputError("split_mode", mode, f"the engine {LLAMA_CPP} with it")
+            expected = f"Only llama.cpp has split modes. Add `engine='{LLAMA_CPP}'`."
+            raise InputError("split_mode", mode, expected)
         engine = replace(engine, splits_layers=mode == SPLIT_MODES[0])
     if "graph_limit" in given:
         sizes = given["graph_limit"]
@@ -280,7 +281,7 @@ def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:
     is_any = lookup == {"proposal_rate": 1.0}  # each step has a draft, as with all other drafters
     if lookup and (drafter == NO_DRAFTER or not (drafter.is_lookup or is_any)):
         name, value = next(iter(lookup.items()))
-        raise InputError(name, value, "none, except with the drafter ngram or suffix")
+        raise InputError(name, value, "Only the drafters ngram and suffix use this. Remove it.")
     return replace(drafter, **lookup)
 
 
@@ -294,7 +295,8 @@ def _popularity(given: Mapping[str, Any], target: Architecture) -> dict[str, Any
     kinds = len({(own.num_experts, own.experts_per_token) for own in target.kinds_of_experts})
     if kinds != 1:
         name, has = POPULARITY[popularity is None], "several kinds of" if kinds else "no routed"
-        raise InputError(name, given[name], f"none, as {target.name} has {has} experts")
+        expected = f"This has no effect, as {target.name} has {has} experts."
+        raise InputError(name, given[name], expected)
     if exponent == 0 or (isinstance(popularity, str) and popularity == EQUAL):
         return {"popularity_spread": 0.0}
     if exponent is not None:

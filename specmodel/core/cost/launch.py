@@ -117,7 +117,8 @@ def _passed_over(name: str, flag: Flag, kinds: Mapping[str, str]) -> str:
         like &= like if inside else kinds.keys()
         if close := get_close_matches(name, like, n=1, cutoff=0.92 if inside else 0.85):
             spelt = close[0].rpartition(".")[2] if inside else f"--{close[0].replace('_', '-')}"
-            raise InputError(flag.typed, flag.value, f"{spelt}, if you mean that; else remove it")
+            expected = f"This flag is unknown. Write {spelt} if you mean that, or remove it."
+            raise InputError(flag.typed, flag.value, expected)
     is_known = name.partition(".")[0] in kinds
     kernels = TABLE["kernels"]["told"] if _KERNELS.fullmatch(name) else TABLE["kernels"]["else"]
     return str(kernels if is_known else TABLE["kernels"]["unknown"])
@@ -265,7 +266,7 @@ def drafter_of(argument: str, method: str, model: str) -> str:
     name, kind, named = model.lower(), drafter_called(method), _named_in(model)
     for part in TABLE["drafts"]["unmodelled"].split():
         if part in re.sub("[^a-z0-9 ]", "", f"{method.lower()} {name.rpartition('/')[2]}"):
-            expected = f"a head of another kind, as {part} is not modelled"
+            expected = f"Heads of kind {part} are not modelled. Use a head of another kind."
             raise InputError("model", model or method, expected)
     if method.lower().replace("_", "-") in ("draft-model", "standalone") and model:
         return model

@@ -266,5 +266,6 @@ def _yaml(text: str, argument: str) -> dict[str, Any]:
         expected = TABLE["without"]["value"] if "$" in text else expected
         raise InputError(argument, text[:200], expected) from None
     if not isinstance(found, dict):
-        raise InputError(argument, text[:200], "options such as speculative_config, with values")
+        expected = "a mapping of options and values, such as speculative_config: {...}"
+        raise InputError(argument, text[:200], expected)
     return {str(key): value for key, value in found.items()}

@@ -133,10 +133,10 @@ def _too_small(deployment: Deployment, held: tuple[int, int]) -> InputError:
     needed = float(memory.total_bytes(requests))
     gpu, usable = deployment.hardware, memory.capacity_bytes
     sizes = [count for count in _COUNTS if _laid(deployment, _degrees(deployment, count))]
-    most = f"; at most {max(sizes)} of them can share it" if sizes else ""
+    most = f" (at most {max(sizes)} can share the model)" if sizes else ""
     expected = (
-        f"GPUs that hold {deployment.target.name}, its drafter and {requests} requests of"
-        f" {tokens:,} tokens: {format_si(needed, 'B')}. One {gpu.name} has"
-        f" {format_si(usable, 'B')} usable; {math.ceil(needed / usable)} suffice{most}"
+        f"One {gpu.name} has {format_si(usable, 'B')} of usable memory. {deployment.target.name},"
+        f" its drafter and {requests} requests of {tokens:,} tokens need {format_si(needed, 'B')}:"
+        f" {math.ceil(needed / usable)} GPUs{most}."
     )
     return InputError("hardware", gpu.name, expected)

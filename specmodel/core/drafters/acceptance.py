@@ -73,9 +73,9 @@ def load_acceptance(
     head = published_head_of(name, kind) if preset == PRESET else _named(preset, kind)
     if head is not None:
         return head.acceptance(task_text(task))
-    expected = f"your own rate, as none is published for {name} with {kind}. Nearest are"
+    expected = f"No acceptance is published for {name} with {kind}. Give your own, or use"
     close = nearest(f"{name}-{kind}", list_acceptance())
-    raise InputError("acceptance", preset, f"{expected} {close} (`list_acceptance()`)")
+    raise InputError("acceptance", preset, f"{expected} {close} (`list_acceptance()`).")
 
 
 @cache
@@ -106,5 +106,6 @@ def _named(preset: str, kind: str) -> PublishedHead:
         expected = f"{PRESET} or a name such as {close}; for a rate, use `acceptance_rate`"
         raise InputError("acceptance", preset, expected)
     if found.drafter != published_as(kind):
-        raise InputError("acceptance", preset, f"acceptance of {kind}, or your own numbers")
+        expected = f"the name of an acceptance that was measured with {kind}, or your own numbers"
+        raise InputError("acceptance", preset, expected)
     return found

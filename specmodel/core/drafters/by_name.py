@@ -90,7 +90,7 @@ def _named(name: str | Path) -> tuple[str | None, dict[str, int]]:
     if not colon or found is None:
         return found, {}
     if found not in (blocks := block_drafters()):
-        raise InputError("drafter", name, f"{found}; a block size is for {', '.join(blocks)}")
+        raise InputError("drafter", name, f"{found}, as only {', '.join(blocks)} have a block size")
     block = whole_of(size)
     if not block or block > MAX_DRAFT_LENGTH:
         expected = f"a block of 1 to {MAX_DRAFT_LENGTH} tokens, such as {found}:8"
@@ -131,7 +131,8 @@ def _unwrapped(content: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
     keys = {**(eagle if isinstance(eagle, dict) else {}), **content}
     for key, told in table("draft_heads")["unread_keys"].items():
         if keys.get(key) not in (None, False, 0, 1):
-            raise InputError(argument, key, f"a head of another kind, as {told} is not modelled")
+            expected = f"Heads of kind {told} are not modelled. Use a head of another kind."
+            raise InputError(argument, key, expected)
     inner = content.get("model")
     if content.get("model_type") != "eagle" or not isinstance(inner, dict):
         return content

@@ -375,5 +375,6 @@ def own_or_shipped(name: str | Path, argument: str = "hardware") -> str | Path:
         return name
     path = own_folder() / f"{name}.toml"
     if not path.exists():
-        raise InputError(argument, name, f"a calibrated profile; calibrating writes it to {path}")
+        expected = f"This GPU is not calibrated yet. specmodel calibrate writes {path}."
+        raise InputError(argument, name, expected)
     return path

@@ -325,7 +325,8 @@ def load_architecture(
             path, argument, weight_dtype=weight_dtype, ignore_keys=ignore_keys
         )
     if ignore_keys:
-        raise InputError("ignore_keys", ignore_keys, f"none, as {name} is not a config.json")
+        expected = f"Keys can be ignored only in a config.json, and {name} is none."
+        raise InputError("ignore_keys", ignore_keys, expected)
     own = records.load(Architecture, name, FOLDER, argument)
     return own.with_changes(argument, _stored(own, weight_dtype) if weight_dtype else {})
 

@@ -33,6 +33,7 @@ ACCEPTANCE = ("acceptance", *FORMS)
 """Arguments that give an acceptance; only one of them may be given."""
 OF_ACCEPTANCE = (*ACCEPTANCE, "task", "measured_draft_length", "acceptance_spread")
 """Arguments that describe acceptance."""
+NEEDS_ACCEPTANCE = "This needs acceptance, such as `acceptance_rate=0.7`."
 _OTHERS = (*OF_ACCEPTANCE[len(ACCEPTANCE) :], "draft_length", "max_draft_length")
 
 
@@ -62,9 +63,7 @@ class Accepted(Struct, frozen=True, kw_only=True, eq=False):
         form = {name: given[name] for name in ACCEPTANCE if given.get(name) is not None}
         if len(form) > 1:
             first, name = (*form,)[:2]
-            raise InputError(
-                name, form[name], f"only one form of acceptance: `{first}` is given too"
-            )
+            raise InputError(name, form[name], f"one form of acceptance; `{first}` is given too")
         return cls(form=form, **{name: given.get(name) for name in _OTHERS})
 
     def taken(self, deployment: Deployment, where: Where) -> Acceptance | None:
@@ -74,7 +73,7 @@ class Accepted(Struct, frozen=True, kw_only=True, eq=False):
         """
         if self.task is not None and not self.is_published:
             form = next(iter(self.form))
-            expected = f"none with `{form}`, as only published acceptance depends on the task"
+            expected = f"Only published acceptance depends on the task. Remove `task` or `{form}`."
             raise InputError("task", self.task, expected)
         of = _of_form if self.form else _published
         found, spread = of(deployment, where, self), self.acceptance_spread
@@ -111,7 +110,9 @@ def _of_form(deployment: Deployment, where: Where, accepted: Accepted) -> Accept
         if value in TYPICAL_NAMES:
             return _typical(deployment, value, accepted.tasks)
         if measured is not None:
-            expected = "none, as published acceptance has its own draft lengths"
+            expected = (
+                "Published acceptance has its own draft lengths. Remove `measured_draft_length`."
+            )
             raise InputError("measured_draft_length", measured, expected)
         task = accepted.tasks
         found = load_acceptance(deployment.target, deployment.drafter, value, task)
@@ -143,7 +144,7 @@ def _published(deployment: Deployment, where: Where, accepted: Accepted) -> Acce
         return None
     measured = accepted.measured_draft_length
     if measured is not None:
-        raise InputError("measured_draft_length", measured, "acceptance too, such as a rate")
+        raise InputError("measured_draft_length", measured, NEEDS_ACCEPTANCE)
     return _continued(found, where, accepted)
 
 
@@ -171,7 +172,7 @@ def _typical(deployment: Deployment, name: str, task: str) -> Acceptance:
     kind = kind_of(deployment)
     found = typical_heads(kind, task)
     if found is None:
-        expected = f"your own rate, as too few targets have published acceptance with {kind}"
+        expected = f"Too few targets have published acceptance with {kind}. Give your own rate."
         raise InputError("acceptance", name, expected)
     place = TYPICAL_NAMES.index(name)
     source = f"{found.levels[place]} of {found.drafter} heads of {found.num_targets} targets"

@@ -39,7 +39,7 @@ class ByBatch(Struct, frozen=True):
         try:
             found = convert({"ranges": schedule}, ByBatch)
         except ValidationError:
-            expected = "entries of [first batch size, last batch size, draft length], at least one"
+            expected = "at least one entry [first batch size, last batch size, draft length]"
             raise InputError(argument, schedule, expected) from None
         before = [0, 0, 0]
         for entry in map(list, sorted(found.ranges)):
@@ -48,9 +48,11 @@ class ByBatch(Struct, frozen=True):
                 expected = "first batch size, last batch size and a draft length from 0"
                 raise InputError(argument, entry, expected)
             if first != 1 and before[1] == 0:
-                raise InputError(argument, entry, "a first range that starts at 1")
+                raise InputError(argument, entry, "a first range that starts at batch size 1")
             if first <= before[1]:
-                expected = f"ranges that do not overlap: another one contains {first} too"
+                expected = (
+                    f"ranges that do not overlap; another range contains batch size {first} too"
+                )
                 raise InputError(argument, entry, expected)
             before = entry
         return found
@@ -89,7 +91,7 @@ def by_batch(text: str) -> ByBatch:
     """
     kind, *words = text.strip().split(":")
     if kind not in ("below", "table"):
-        expected = "whole numbers, below:B:K, or table:1-16=3:17-64=2"
+        expected = "whole numbers, or a rule such as below:64:3 or table:1-16=3:17-64=2"
         raise InputError("draft_length", text, expected)
     return ByBatch.of(schedule_of(text, words, "draft_length"), "draft_length")
 
@@ -102,7 +104,8 @@ def schedule_of(policy: str, words: Sequence[str], argument: str = "policy") -> 
     if policy.strip().partition(":")[0] == "below":
         numbers = [number for word in words if (number := whole_of(word))]
         if len(words) != 2 or len(numbers) != 2:
-            raise InputError(argument, policy, "below:B:K, such as below:64:3: 3 tokens up to 64")
+            expected = "below:B:K, such as below:64:3 for 3 tokens up to batch size 64"
+            raise InputError(argument, policy, expected)
         size, length = numbers
         return [[1, size, length], [size + 1, size + 1, 0]]
     try:

@@ -150,8 +150,8 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
         if self.acceptance is not None:
             return self.acceptance
         if not self.deployment.has_drafter:
-            alone = "for decoding without a drafter, use `decode()`"
-            raise InputError("drafter", "none", f"a drafter; {alone}")
+            alone = "or `decode()` for plain decoding"
+            raise InputError("drafter", "none", f"a drafter, {alone}")
         typical = "`acceptance='typical'` (the median published head), or " if self.heads else ""
         told = f"{typical}your own rate, such as `acceptance_rate=0.7`"
         drafter = self.where.named.get("drafter") or taken_drafter(self.deployment.target)[0]
@@ -172,7 +172,7 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
             return min(LONGEST_SEARCHED, known, block or known)
         asked = _checked_longest(asked)
         if block is not None and asked > block:
-            raise InputError(_LONGEST, asked, f"at most {block}, the drafter's block size")
+            raise InputError(_LONGEST, asked, f"at most {block}, the block size of the drafter")
         if asked > known:
             expected = f"at most {known}, the number of positions in acceptance_by_position"
             raise InputError(_LONGEST, asked, expected)
@@ -198,7 +198,8 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
             return [length for length in given.lengths if length] or [1]
         taken = [int(length) for length in np.ravel(np.asarray(given))]
         if min(taken) < 1:
-            raise InputError("draft_length", min(taken), "at least 1, as no acceptance is given")
+            expected = "at least 1, as the break-even acceptance needs a draft"
+            raise InputError("draft_length", min(taken), expected)
         return taken
 
     def check_trees(self) -> None:
@@ -206,7 +207,7 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
         trees = {"verify_tokens": self.points.get("verify_tokens")}
         trees |= {"tree_width": self.where.named.get("tree_width")}
         if self.draft_length is None:
-            refuse_given(trees, trees, "`draft_length` too, as trees have no best length")
+            refuse_given(trees, trees, "For trees, no best length is searched. Add `draft_length`.")
 
     @property
     def has_trees(self) -> bool:
@@ -255,7 +256,8 @@ def _with_config(given: dict[str, Any], manner: Manner) -> tuple[dict[str, Any],
     changes = given.pop("changes", ())
     listed = [f"{k}={v}" for k, v in changes.items()] if isinstance(changes, Mapping) else changes
     said["changes"] = (*listed, *said.get("changes", ()))
-    refuse_given(given, said.keys() - {"engine"}, "none, as speculative_config contains it")
+    expected = "The speculative_config contains this too. Remove one of the two."
+    refuse_given(given, said.keys() - {"engine"}, expected)
     names = (*manner.names, *found.notes)
     return given | said, manner._replace(names=names, head=found.model, lacking=found.lacking)
 

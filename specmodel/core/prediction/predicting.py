@@ -19,6 +19,7 @@ from specmodel.core.cost.deployment import Deployment
 from specmodel.core.drafters.passes import Drafter, refuse_tokens
 from specmodel.core.machines.hardware import HardwareProfile
 from specmodel.core.models.architecture import Architecture
+from specmodel.core.prediction.accepted import NEEDS_ACCEPTANCE
 from specmodel.core.prediction.by_batch import ByBatch
 from specmodel.core.prediction.case import LONGEST_SEARCHED, Case, case_of
 from specmodel.core.prediction.cautions import notes_at_best
@@ -196,8 +197,7 @@ def turned_round(case: Case) -> Prediction:
     """
     measured = case.accepted.measured_draft_length
     if measured is not None:
-        expected = "acceptance too, such as a rate"
-        raise InputError("measured_draft_length", measured, expected)
+        raise InputError("measured_draft_length", measured, NEEDS_ACCEPTANCE)
     case.check_trees()
     heads, draft_length = case.heads, case.turned_lengths()
     if heads and (case.has_trees or max(draft_length) > heads.max_draft_length):
@@ -328,12 +328,12 @@ def plain_points(
     given = [name for name, value in lengths.items() if value is not None]
     if len(given) == 1:
         missing = next(name for name in LOAD if name not in given)
-        raise InputError(missing, None, f"a length, because {given[0]} needs it too")
+        raise InputError(missing, None, f"a length, because {given[0]} is given")
     bounds: dict[str, Any] = {"minimum": 1, "maximum": MOST_PROMPT, "whole": True}
     load = {name: check(name, lengths[name], **bounds) for name in given}
     if lockstep is not None and np.any(lockstep):
         if not load:
-            raise InputError(LOCKSTEP, True, "prompt_length and output_length too")
+            raise InputError(LOCKSTEP, True, "This needs `prompt_length` and `output_length`.")
         load[LOCKSTEP] = np.asarray(lockstep, dtype=bool)
     told: dict[str, int | str] = {"carried": MET[LOCKSTEP in load]} if load else {}
     if context_length is None and load:

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from specmodel.core.algebra.money import cost_per_million_tokens
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.units import LARGEST_PRICE, check
+from specmodel.core.prediction.accepted import NEEDS_ACCEPTANCE
 from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.table import Column
 
@@ -22,7 +23,7 @@ def priced(prediction: Prediction, gpu_hour_price: float | None) -> Prediction:
     if gpu_hour_price is None:
         return prediction
     if prediction.turned:
-        raise InputError("gpu_hour_price", gpu_hour_price, "acceptance too, such as a rate")
+        raise InputError("gpu_hour_price", gpu_hour_price, NEEDS_ACCEPTANCE)
     price = check("gpu_hour_price", gpu_hour_price, minimum=0, maximum=LARGEST_PRICE)
     gpus = prediction.deployment.layout.num_gpus
     made = next(column.of for column in prediction.shown if column.name == "throughput")

@@ -202,7 +202,8 @@ def analyse_case(
     swings = tornado(deployment, point, ranges)
     outputs = varying_outputs(swings)
     if not outputs:
-        raise InputError("range", list(ranges), "wider or other ranges, as these change no output")
+        expected = "These ranges change no output. Give wider ranges or other inputs."
+        raise InputError("range", list(ranges), expected)
     generator = np.random.default_rng(seed)
     memory = MemoryUse(deployment, point.context_length, point.draft_length + 1)
     size = np.asarray(point.batch_size)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel import __version__
 from specmodel.core.base.errors import InputError, import_extra
 from specmodel.core.base.files import followed, refusing, write_bytes
 from specmodel.core.prediction.columns import COLUMNS
@@ -146,7 +145,8 @@ def sweep_to_file(
         folder = path if is_folder else path.with_name(f"{path.name}.parts")
         is_taken = folder.is_symlink() or folder.is_file()
         if is_taken or (path != folder and path.exists() and not (overwrite and path.is_file())):
-            raise InputError("output", str(path), "another name, or `overwrite` to replace a file")
+            expected = "This file exists. Choose another name, or add `overwrite` to replace it."
+            raise InputError("output", str(path), expected)
         folder.mkdir(exist_ok=True)
         _clear(folder, plan.identity, overwrite=overwrite)
     whole, suffix, writer = folder / _WHOLE, kind if kind == ".csv" else ".parquet", None
@@ -183,8 +183,9 @@ def _clear(folder: Path, identity: str, *, overwrite: bool) -> None:
     others = [file for file in folder.iterdir() if not file.match(f"part-*-{identity}.*")]
     stale = (".specmodel-*", "part-*") if overwrite else (".specmodel-*",)
     if not all(any(map(file.match, stale)) for file in others):
-        expected = f"a folder with only parts of this sweep by specmodel {__version__}, another"
-        raise InputError("output", str(folder), f"{expected} name, or `overwrite` to replace parts")
+        expected = "This folder has files that are no parts of this sweep. Choose another name"
+        expected = f"{expected}, or add `overwrite` to replace the parts of another sweep."
+        raise InputError("output", str(folder), expected)
     for file in others:
         file.unlink()
 

@@ -58,7 +58,7 @@ def listed(name: str, value: Any) -> list[Any]:
     values = [v.item() if isinstance(v, np.generic) else v for v in value]
     kinds = {type(v) for v in values}
     if not kinds or type(None) in kinds:
-        raise InputError(name, value, "at least one value, none of them empty")
+        raise InputError(name, value, "at least one value, and no empty one")
     if kinds & {list, tuple, np.ndarray} and name not in ONE_FOR_ALL:  # a table is one value
         raise InputError(name, value, "one value or one list of values")
     if name in _NAMES and kinds - {str, type(Path())}:
@@ -79,8 +79,8 @@ def with_usual(axes: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[str,
     if not Accepted.of(values).form.keys() & {*FORMS}:
         lacking["acceptance"] = "`acceptance_rate=0.7`"
     if lacking and max(len(values.get(name, ())) for name in ("target", "drafter")) > 1:
-        why = "as defaults exist only for one target with one drafter"
-        expected = f"{' '.join(lacking.values())}, {why}"
+        why = "as only a sweep of one target and one drafter has defaults"
+        expected = f"{' and '.join(lacking.values())}, {why}"
         raise InputError(next(iter(lacking)), values.get(next(iter(lacking))), expected)
     values = {"batch_size": [*cases.DEFAULT_BATCH_SIZES], **values}
     if "drafter" in values:
@@ -120,7 +120,8 @@ def found_cases(
         found.append(({n: labels.get(n, DEFAULT_ENGINE) for n in _FIRST} | labels, case))
     if not found:
         _, first = skipped[0]
-        raise InputError(first.argument, first.value, f"{first.expected}; no combination works")
+        expected = f"{first.expected.rstrip('.')}; no combination of values works"
+        raise InputError(first.argument, first.value, expected)
     return found, tuple(f"{labels}: {error}" for labels, error in skipped)
 
 

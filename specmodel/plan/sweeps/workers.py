@@ -45,7 +45,7 @@ def results(
     core. A single process is the calling one.
     """
     if client is not None and workers is not None:
-        raise InputError("workers", workers, "none with a scheduler, which has its own workers")
+        raise InputError("workers", workers, "A Dask scheduler has its own workers. Remove this.")
     if processes and workers == 1:
         yield from ((item, function(item)) for item in items)
         return
@@ -78,7 +78,7 @@ def _pool(workers: int | None, *, processes: bool) -> Iterator[_Workers]:
         with kind(count) as pool:
             yield pool.submit, count
     except BrokenProcessPool:
-        expected = "fewer workers or more memory, as a worker ended too early"
+        expected = "A worker ended too early. Use fewer workers or more memory."
         raise InputError("workers", count, expected) from None
 
 

@@ -81,7 +81,8 @@ def drawing_of(predictions: dict[str, Prediction]) -> Callable[[], Figure]:
     curves, memory = {}, None
     for name, prediction in predictions.items():
         if prediction.turned and not prediction.turned.heads:
-            raise InputError("acceptance", None, "your own rate, as too few heads are published")
+            expected = "Too few heads of this kind are published. Give your own rate."
+            raise InputError("acceptance", None, expected)
         decision = decide(prediction)
         pasted = decision.prediction if decision and not decision.plan else prediction
         curves[name], ends = figures.curve(of_prediction(pasted))

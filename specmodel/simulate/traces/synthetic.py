@@ -80,7 +80,9 @@ class AcceptanceProcess(Record, frozen=True, kw_only=True):
         if (np.diff(self.survival) > 0).any():
             raise InputError("survival", self.survival, "probabilities that never rise")
         if self.proposal_share < self.survival[0]:
-            expected = f"at least survival[0] = {self.survival[0]:g}, as accepted are proposed"
+            expected = (
+                f"at least survival[0] = {self.survival[0]:g}, as each accepted token was proposed"
+            )
             raise InputError("proposal_share", self.proposal_share, expected)
         if self.request_share + self.regime_share > 1:
             expected = f"at most 1 - request_share = {1 - self.request_share:g}"

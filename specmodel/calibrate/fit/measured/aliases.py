@@ -51,7 +51,8 @@ def drafter_of(words: str) -> str:
         return model_of(draft_model[1])
     if found := drafter_called(re.split(r"[:(,]|\s\d+$", words.strip())[0]):
         return found
-    raise InputError("drafter", words, f"{nearest(words, named_drafters())}, or draft model: NAME")
+    expected = f"a drafter such as {nearest(words, named_drafters())}, or draft model: NAME"
+    raise InputError("drafter", words, expected)
 
 
 def shipped_gpu(name: str) -> str:

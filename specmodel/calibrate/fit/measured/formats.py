@@ -212,7 +212,8 @@ def _timed(
         value = asked * tokens / rate
     batch = asked if batch is None else batch
     if batch is None or not value:
-        raise InputError(f"{row.prefix}concurrency", None, "concurrent requests (or batch_size)")
+        expected = "the number of concurrent requests, or batch_size"
+        raise InputError(f"{row.prefix}concurrency", None, expected)
     return {"quantity": quantity, "value": value, "concurrency": asked, "batch_size": batch}
 
 
@@ -220,7 +221,9 @@ def _seen(row: Cells, decoding: float, asked: float | None, completed: float | N
     """Return the batch that a request sees if `decoding` requests decode on average [request]."""
     if asked and not completed and decoding > (1 + MOST_APART) * asked:
         value = f"{decoding:.3g} requests, as tokens per second times TPOT"
-        expected = f"at most the concurrency {asked:g}; give tokens/s of all requests, times in ms"
+        expected = (
+            f"at most the concurrency {asked:g}; check that tokens/s count all requests, times ms"
+        )
         raise InputError(row.called("throughput"), value, expected)
     most = min(asked or completed or 0.0, completed or asked or 0.0)
     return seen_batch(decoding, most) if most else max(decoding, 1.0)
@@ -318,7 +321,9 @@ def _whole(row: Cells, name: str, mean: float) -> int:
     """Return the draft length from a mean. Refuse a mean between two lengths."""
     length = round(min(max(mean, 1.0), MAX_DRAFT_LENGTH))
     if abs(mean - length) > NEAR_WHOLE:
-        expected = "one draft length in each run, so no schedule of lengths and no n-gram drafter"
+        expected = (
+            "The draft length varied in this run. Use runs without a schedule or an n-gram drafter."
+        )
         raise InputError(row.called(name), f"{mean:.3g} a draft", expected)
     return length
 

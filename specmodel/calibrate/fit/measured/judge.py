@@ -45,7 +45,7 @@ def judge_serving(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str]]:
     found, refused = told_of(table.rows, _judged)
     if not found:
         why = next(iter([*refused.values(), *table.not_taken.values()]), "none")
-        raise InputError("serving", "no usable row", f"at least one; the first was refused: {why}")
+        raise InputError("serving", "no usable row", f"The first row was refused: {why}.")
     judged = pd.DataFrame(found)
     return judged.assign(error=judged["predicted"] / judged["measured"] - 1), refused
 

@@ -215,7 +215,7 @@ def _refuse_logs(text: str, path: Path) -> None:
     with suppress(InputError):
         if not (logged_acceptance(text, str(path)) or lengths_by_table(text, str(path))):
             return
-    expected = f"a file with times; to read its acceptance, run specmodel acceptance {path}"
+    expected = f"This file has no times. specmodel acceptance {path} reads its acceptance."
     raise InputError("benchmarks", str(path), expected)
 
 

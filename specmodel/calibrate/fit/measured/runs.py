@@ -113,7 +113,7 @@ class Run(Struct, frozen=True, kw_only=True):
         most, length, verified = math.inf, self.draft_length, self.verify_tokens
         if length is not None:
             if self.topk is None or verified is None:
-                expected = "the tokens verified per request, as this run drafts trees"
+                expected = "the number of tokens verified per request, as this run drafts trees"
                 raise InputError(f"{self.source} verify_tokens", verified, expected)
             if self.topk == 1 and verified != length + 1:
                 expected = f"draft_length + 1 = {length + 1} for a chain,"
@@ -122,7 +122,7 @@ class Run(Struct, frozen=True, kw_only=True):
             most = min(length + 1, verified)
         if not 1.0 <= self.tokens_per_step <= most:
             bound = "" if length is None else f" = {most:g}"
-            expected = "accepted tokens per request and step, plus one: from 1 to draft_length + 1"
+            expected = "1 + the accepted tokens per request and step: from 1 to draft_length + 1"
             raise InputError(
                 f"{self.source} tokens_per_step", self.tokens_per_step, expected + bound
             )
@@ -270,7 +270,8 @@ def named_model(runs: Sequence[Run]) -> str:
     named = [named_checkpoint(run.model) for run in runs]
     dtypes = {dtype: name for name, dtype in named if dtype}
     if len(dtypes) > 1:
-        raise InputError("benchmarks", ", ".join(dtypes.values()), "runs with one dtype of weights")
+        expected = "runs whose weights have the same dtype"
+        raise InputError("benchmarks", ", ".join(dtypes.values()), expected)
     found = {shipped_name(run.model) for run in runs}
     return "".join(dtypes.values()) or found.pop() if len(found) == 1 else ""
 
@@ -299,7 +300,7 @@ def check_model(runs: Sequence[Run], target: str) -> None:
     for run in runs:
         found = shipped_name(run.model)
         if named and found and found != named:
-            expected = f"a benchmark of {named}, or {found} as the target"
+            expected = f"a benchmark of {named}. To use this one, give {found} as the target"
             raise InputError(f"{run.source} model", run.model, expected)
 
 
@@ -319,7 +320,7 @@ def served_runs(runs: Sequence[Run], deployment: Mapping[str, Any]) -> list[Serv
 
 def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
     if run.draft_length is None or run.verify_tokens is None:
-        expected = f"the draft length of {run.source}, as its file does not contain it"
+        expected = f"the draft length of {run.source}, which the file does not contain"
         raise InputError("draft_length", None, expected)
     context = deployment.get("context_length") or run.context_length
     prompt, output = run.prompt_length, run.output_length

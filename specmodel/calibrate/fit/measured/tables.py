@@ -94,7 +94,7 @@ def read_serving(path: str | Path) -> ServingTable:
             for column in (each for each in measured if each.endswith("_ms")):
                 check_milliseconds(table[column], f"serving.{column}")
             return replace(_rows(table, kind, read), assumed=kind["assumed"])
-    expected = "a column measured_tpot_ms, speedup or spec_step_ms"
+    expected = "one of the columns measured_tpot_ms, speedup and spec_step_ms"
     raise InputError("serving", ", ".join(map(str, table.columns[:20])), expected)
 
 

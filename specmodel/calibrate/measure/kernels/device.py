@@ -77,7 +77,7 @@ def find_device(kind: Device, dtype: str = "bf16") -> DeviceInfo:
     if kind == "cpu":
         return _cpu(torch, dtype)
     if dtype != "bf16":
-        raise InputError("dtype", dtype, "bf16: attention on a GPU is timed in bf16 only")
+        raise InputError("dtype", dtype, "bf16, as attention on a GPU is timed in bf16 only")
     if not _is_there(torch, kind):
         gpu = {"cuda": "CUDA or ROCm", "xpu": "Intel", "mps": "Apple"}[kind]
         raise InputError("device", kind, f"a GPU of {gpu} that torch can use, or `device='cpu'`")

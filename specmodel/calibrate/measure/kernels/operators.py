@@ -87,7 +87,7 @@ def find_stack(name: str, *, imports: bool = True) -> Stack:
         expected = f"an installed engine (pip install {package}), or {TORCH}"
         raise InputError("stack", name, expected) from None
     except (ImportError, OSError, RuntimeError) as error:
-        expected = f"kernels that can be imported ({in_one_line(str(error))})"
+        expected = f"Its kernels cannot be imported: {in_one_line(str(error))}."
         raise InputError("stack", name, expected) from None
     return found
 
@@ -155,7 +155,7 @@ def timed_on(
         elif not found:
             reasons[taken] = _REASONS.get(taken) or f"timed as {alike}, whose kernels read it"
             if wanted:
-                expected = f"one that can be timed here ({reasons[taken]})"
+                expected = f"This dtype cannot be timed here: {reasons[taken]}."
                 raise InputError("weight_dtype", name, expected)
     return Timed(rows=rows, reasons=reasons, stack=stack)
 

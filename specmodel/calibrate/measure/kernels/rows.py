@@ -136,10 +136,11 @@ class RowFile:
             known = {name: provenance["identity"].get(name) for name in self.identity}
             provenance["sessions"].append(self._session)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            raise InputError("output", str(path), "the description that calibrate writes") from None
+            expected = "a description from specmodel calibrate"
+            raise InputError("output", str(path), expected) from None
         for name, value in self.identity.items():
             if known[name] != value:
-                expected = f"a new output: its rows are of another {name} than {value!r}"
+                expected = f"a new output, as this one has rows of another {name} than {value!r}"
                 raise InputError("output", f"{self.path} of {name} {known[name]!r}", expected)
         return provenance
 

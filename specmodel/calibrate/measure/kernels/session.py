@@ -102,8 +102,8 @@ def _timed(
                 if not rows.has(point.name, repeat):
                     rows.append(_row(bench.measure(point), point, repeat, info))
                 if bench.fault:
-                    expected = f"a device that still answers after {point.name} ({bench.fault}). "
-                    expected += "Run it again without `again`: it skips this point"
+                    expected = f"The device stopped answering after {point.name} ({bench.fault})."
+                    expected += " Run it again without `again`, to skip this point."
                     raise InputError("device", info.name, expected)
                 yield
             flags += seen.result() if seen else []

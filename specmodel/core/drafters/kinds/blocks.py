@@ -105,7 +105,7 @@ def dspark_drafter(
     shape, told = _shape(target, "dspark", usual, num_layers, block_size, num_taps, ffn_size)
     if module is not None and is_own:
         if ffn_size is not None:
-            expected = f"none, as a head of {target.name} has experts instead"
+            expected = f"A head of {target.name} has experts instead. Remove `ffn_size`."
             raise InputError("ffn_size", ffn_size, expected)
         inputs = (shape.taps or 0) * target.hidden_size
         head = own_layers_head(target, module, shape.num_layers or 0, inputs)

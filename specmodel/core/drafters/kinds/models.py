@@ -49,7 +49,9 @@ def usual_pard_drafter(target: Architecture) -> Drafter:
     """
     name = _PARD_MODELS.get(target.vocabulary_size)
     if name is None:
-        expected = f"a PARD model's config.json (with pard_token): none for {target.name} ships"
+        expected = (
+            f"No PARD model for {target.name} is shipped. Give its config.json (with pard_token)."
+        )
         raise InputError("drafter", "pard", expected)
     return pard_drafter(load_architecture(name, "drafter"))
 

@@ -81,7 +81,7 @@ def check_ignored(argument: str, keys: Iterable[str], models: Iterable[tuple[str
     present = set().union(*(_keys_within(config.content) for config in configs))
     for key in keys:
         if not configs:
-            raise InputError(argument, key, "none, as no config.json is read")
+            raise InputError(argument, key, "No config.json is read, so this has no effect.")
         if key not in present:
             raise _missing(argument, key, present, configs[0].path)
 

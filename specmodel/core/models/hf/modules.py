@@ -119,7 +119,7 @@ class Named:
     def __init__(self, modules: Modules, key: str, entries: Any) -> None:
         expected = "" if isinstance(entries, list | tuple) else "a list of names"
         if modules.splits_layers:
-            expected = "no names, as layers here have several parts; give `weight_dtype` instead"
+            expected = "Module names are not read for this model. Give `weight_dtype` instead."
         if expected:
             raise InputError(key, entries, expected)
         self.modules, self.key = modules, key

@@ -50,7 +50,7 @@ def checkpoint_dtypes(
     records = _records(config, argument, beside)
     if not records:
         if config.get("expert_dtype") is not None:
-            expected = f"no such key without {_KEY}"
+            expected = f"This key needs {_KEY}, which is missing."
             raise InputError(f"{argument} expert_dtype", config["expert_dtype"], expected)
         fields = dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
         return fields, [dict(layer) for layer in layers]
@@ -83,7 +83,7 @@ def _records(
     if not isinstance(other, dict):
         raise InputError(name, other, "an object with quant_algo, as ModelOpt writes it")
     if "NVFP4" in str(other.get("quant_algo")) and "exclude_modules" not in other:
-        expected = "a list, which engines need for NVFP4; or give `weight_dtype='nvfp4'`"
+        expected = "a list, which engines need for NVFP4; without it, add `weight_dtype='nvfp4'`"
         raise InputError(f"{name}.exclude_modules", None, expected)
     if isinstance(own, dict) and own.get("quant_algo") == MIXED:
         listed = {"quantized_layers": other.get("quantized_layers")}
@@ -98,7 +98,7 @@ def _check_agreement(own: "_Checkpoint", other: "_Checkpoint") -> None:
     for field, value in _dtypes(own).items():
         is_silent = field == "kv_dtype" and own.recipe.kv_dtype is None
         if value != others[field] and not is_silent:
-            expected = f"{others[field]}, as in {BESIDE}"
+            expected = f"{others[field]}, which {BESIDE} contains"
             raise InputError(own.name, f"{field} {value}", expected)
 
 
@@ -124,7 +124,7 @@ class _Checkpoint:
         formats = [{group: self._format(i, group) for group in own} for i, own in groups]
         if all(form == self.plain for by_group in formats for form in by_group.values()):
             parts = f"routed {Part.EXPERTS} or {Part.DENSE}"
-            expected = f"a quantisation of {Part.MIXER}, or of {parts}"
+            expected = f"quantised weights in {Part.MIXER} or {parts}"
             raise InputError(self.name, "nothing quantised", expected)
         experts = self._experts(formats)
         blocks = _of_groups(formats, Part.SHARED, Part.DENSE)
@@ -169,7 +169,7 @@ class _Checkpoint:
             return self.plain
         listed = {form for named, form in self.targets if named.covers(number, group)}
         if len(listed) > 1:
-            raise InputError(self.name, f"layer {number}", f"one format for its {group}")
+            raise InputError(self.name, f"layer {number}", f"one format for the {group} of a layer")
         usual = self.recipe.experts if group == Part.EXPERTS else None
         form = listed.pop() if listed else usual or self.recipe.every or self.plain
         return Format(*(dtype or self.dtype for dtype in form))
@@ -190,7 +190,8 @@ class _Checkpoint:
         if self.recipe.has_head and self.recipe.every:
             return self.recipe.every.weights
         if self.recipe.needs_head:
-            raise InputError(self.name, "no lm_head in it", f"the {Part.HEAD} left out by name")
+            expected = f"the {Part.HEAD} in the list of modules that are not quantised"
+            raise InputError(self.name, "no lm_head in it", expected)
         return self.dtype
 
 
