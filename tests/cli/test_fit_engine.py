@@ -213,7 +213,7 @@ def test_weights_have_the_dtype_of_the_name_in_the_files(name, dtype, target, ru
     assert "weights in" not in run(f"{fit} --weight-dtype bf16")
     assert f"predict {name} " in run("acceptance eagle3.jsonl")
     plain.write_text(plain.read_text().replace("Qwen3-30B-A3B", "Qwen3-30B-A3B-W8A8"))
-    refuse(fit, "expected runs with one dtype of weights")
+    refuse(fit, "expected runs whose weights have the same dtype")
 
 
 def test_acceptance_reads_the_same_files(run, refuse):

@@ -58,7 +58,7 @@ def test_what_is_drawn_from_a_recording_is_told(document, refuse, tmp_path):
     assert drawn["workload"].endswith("from the file, times in ms and blocks of 512 tokens")
     assert replayed["workload"] == "times in ms and blocks of 512 tokens"
     assert "prompts of 900 tokens (spread 0.00)" in fitted["workload"]
-    told = "none, as hash_ids of the file show what is cached"
+    told = "The hash_ids of the file show what is cached"
     refuse(f"{line} --workload {file} --shared-prefix 9", told)
 
 

@@ -85,7 +85,7 @@ def test_commands_of_answers_run(deployment, ended, request):
             check_one_line(status, page, err, [])
             if "--acceptance typical" in err:
                 return answer(f"{command} --acceptance typical")
-            if "acceptance too, such as a rate" in err or "such as --acceptance-rate 0.7" in err:
+            if "such as --acceptance-rate 0.7" in err:
                 return answer(f"{command} --acceptance-rate 0.7")
             # of targets whose tasks are published, and of drafters that the engine schedules
             assert "--view: got 'tasks'" in err or "with --for" in err, err

@@ -54,7 +54,7 @@ def test_the_last_total_of_atom_counts_and_fit_engine_says_what_it_lacks(
     found = document(f"acceptance {path}")
     assert (found["engine"], found["num_lines"], found["draft_length"]) == ("ATOM", 1, length)
     assert found["tokens_per_step"] == pytest.approx(tokens, abs=0.005)
-    told = f"to read its acceptance, run specmodel acceptance {path}\n"
+    told = f"specmodel acceptance {path} reads its acceptance.\n"
     refuse(f"fit engine {path} {WHERE}", told)
 
 
@@ -193,7 +193,7 @@ def test_what_is_typed_must_be_what_the_row_tells(typed, told, refuse):
 def test_an_engine_that_does_not_ship_is_named(refuse):
     where = "--target gpt-oss-120b --hardware 8xmi355x"
     told = (
-        "--engine: got 'atom'; expected a shipped profile as --engine",
+        "--engine: got 'atom'. No such profile is shipped.",
         "specmodel list engines",
     )
     refuse(f"fit engine {FILES / 'inferencex_mi355x.json'} {where}", *told)

@@ -376,7 +376,7 @@ def test_other_units_and_engines_without_times_are_refused() -> None:
     for message, runs, engine in (
         (r"a step_time.*milliseconds", [plain, row("vllm", 1, 3, measured=slow)], "vllm"),
         (r"a step_time.*milliseconds", [plain, row("vllm", 1, 3, measured=fast)], "vllm"),
-        ("engine: got 'ideal'; expected a profile with host times", [row("ideal", 1, 3)], "ideal"),
+        ("engine: got 'ideal'; expected an engine with host times", [row("ideal", 1, 3)], "ideal"),
         ("runs: got '0 runs'", [], "vllm"),
     ):
         refused(message, update_engine, runs, load_engine(engine), date="2026-11-22")

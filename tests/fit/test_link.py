@@ -44,7 +44,7 @@ def test_fit_has_no_negative_latency_and_weighs_relative_errors() -> None:
     [
         (planted(4).assign(num_gpus=1), r"num_gpus: got 1; expected a whole number of at least 2"),
         (planted(4).assign(latency=0.0), r"measurements\.latency: got 0"),
-        (planted(4).assign(bytes=2048), "at least two sizes"),
+        (planted(4).assign(bytes=2048), "of two or more sizes"),
         (planted(4).assign(latency=1 / planted(4)["latency"]), "times that grow"),
     ],
 )

@@ -219,7 +219,7 @@ def test_a_loop_refuses_a_dtype_by_the_name_that_was_typed(
 ) -> None:
     with pytest.raises(SystemExit):
         loop.main(["mine.toml", "--tiny", "--weight-dtype", "nvfp4"])
-    assert "got 'nvfp4'; expected one that can be timed here (torch" in capsys.readouterr().err
+    assert "got 'nvfp4'. This dtype cannot be timed here: torch" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["intel_xeon_2_threads", "amd_epyc_2_threads"])

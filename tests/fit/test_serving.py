@@ -282,7 +282,7 @@ def test_rows_are_told_measured_beside_predicted_where_they_are_few(table, capsy
     ("--serving TABLE", {"model": "DeepSeek-R1", "expert_parallel": 3}, "expert_parallel"),
     ("--serving TABLE", {"measured_tpot_ms": 0.02}, "milliseconds"),
     ("h100_sxm", {}, "MEASUREMENTS"),
-    ("h100_sxm TABLE --serving TABLE", {}, "none with --serving"),
+    ("h100_sxm TABLE --serving TABLE", {}, "This has no effect with --serving"),
     ("--serving no-such-file.csv", {}, "no-such-file.csv"),
 )
 def test_a_table_that_cannot_be_judged_is_refused_in_one_line(table, typed, change, words, capsys):

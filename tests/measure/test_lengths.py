@@ -75,4 +75,4 @@ def test_it_is_read_from_standard_input_and_all_its_tables_are_shown(monkeypatch
     monkeypatch.setattr("sys.stdin", io.StringIO(FLAT))
     assert [row["tokens_per_step"] for row in document("acceptance -")["rows"]] == [1.5, 1.9, 2.1]
     monkeypatch.setattr("sys.stdin", io.StringIO(FLAT))
-    refuse("acceptance - --model thinking_on", "all tables are shown")
+    refuse("acceptance - --model thinking_on", "All tables are shown")

@@ -178,7 +178,7 @@ def test_lines_weigh_as_many_drafts_as_they_tell():
 
 @cases(
     "text expected",
-    (f"{log.new}\n{log.old}", "lines with one draft length"),
+    (f"{log.new}\n{log.old}", "lines that all have the same draft length"),
     (log.sglang.format(1, "0.31"), "tokens per step from 1"),
     (log.new.replace("0.843", "8.43"), "make 10.1 tokens, but a mean of 2.51"),
     (log.sglang.format(0, "2.0"), "lines of steps that drafted"),

@@ -87,7 +87,7 @@ def test_the_beginning_of_a_row_is_cut_off(tmp_path):
     ("rows.csv", lambda rows: rows + b"p,g,1.5,copy" + b",1" * 33 + b"\n", "line 3 is damaged"),
     ("rows.csv", lambda rows: rows + b"p,g,1,copy,,,,,nan" + b"," * 28 + b"\n", "line 3 is"),
     ("rows.csv", lambda rows: rows + b"\xff\xfe\n", "UTF-8"),
-    ("rows.json", lambda told: told + b"]", "the description that calibrate writes"),
+    ("rows.json", lambda told: told + b"]", "a description from specmodel calibrate"),
     ("rows.json", None, "its description rows.json too"),
 )
 def test_a_damaged_file_is_named_and_kept(tmp_path, name, damage, expected):
@@ -291,7 +291,7 @@ def test_alone_it_takes_the_device_that_is_there_and_is_known_as_mine(
     monkeypatch.setattr("specmodel.calibrate.measure.kernels.device.found_kind", lambda: "cpu")
     asked = ["predict", "olmoe-1b-7b", "mine"]
     assert main(asked) == 2
-    assert f"calibrating writes it to {tmp_path}/specmodel/mine" in capsys.readouterr().err
+    assert f"specmodel calibrate writes {tmp_path}/specmodel/mine" in capsys.readouterr().err
     assert main(["calibrate", "--dry-run"]) == 0
     assert not list(tmp_path.iterdir())
     assert main(["calibrate", "--tiny"]) == 0
@@ -328,7 +328,7 @@ def test_of_one_model_its_layers_are_timed_and_matrices_of_all_sizes(calibrate, 
 
 @cases(
     "words told",
-    ("--weight-dtype nvfp4", "got 'nvfp4'; expected one that can be timed here (torch has kernels"),
+    ("--weight-dtype nvfp4", "got 'nvfp4'. This dtype cannot be timed here: torch has kernels"),
     ("--weight-dtype fp9", "--weight-dtype: got 'fp9'; expected one of fp32, bf16"),
     ("nosuch", "target: got 'nosuch'; expected a known name such as"),
     ("--again attentoin", "'attention'"),

@@ -210,7 +210,7 @@ def test_a_profile_of_an_engine_is_taken_by_itself(gpu, engines, tmp_path, capsy
     assert hardware.fitted["vllm-here"].version == "0.33.0"
     assert hardware.fitted["vllm"] == load_hardware("h200_sxm").fitted["vllm"]
     assert calibrate("--output", path) == 2  # torch's go into another file
-    assert f"rows are of another torch than '{torch.__version__}'" in capsys.readouterr().err
+    assert f"rows of another torch than '{torch.__version__}'" in capsys.readouterr().err
 
 
 def test_what_is_not_there_is_told_before_anything_is_imported(
@@ -235,4 +235,4 @@ def test_what_cannot_be_imported_or_is_not_there(gpu, engines, tmp_path, capsys,
     assert lacking["flash_attn_varlen_func"] == "not in vllm 0.33.0 here"
     monkeypatch.setitem(sys.modules, "vllm._custom_ops", None)
     assert calibrate("--stack", "vllm", "--output", str(tmp_path / "a.toml")) == 2
-    assert "--stack: got 'vllm'; expected kernels that can be imported" in capsys.readouterr().err
+    assert "--stack: got 'vllm'. Its kernels cannot be imported" in capsys.readouterr().err

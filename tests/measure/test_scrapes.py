@@ -173,7 +173,7 @@ def test_a_torn_scrape_does_a_wrong_one_does_not(write):
         assert 1 <= measured.mean_draft_length <= len(by_position)
         assert (measured.acceptance_by_position <= 1).all()
     for wrong in (1700, 1600):
-        told = f"{BY_POSITION}: got 1640; expected the sum over positions to be {wrong}"
+        told = f"{BY_POSITION}: got 1640; expected {wrong} accepted tokens over all positions"
         refused(told, scraped_acceptance, write(one(ACCEPTED, wrong)))
 
 

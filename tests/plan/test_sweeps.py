@@ -164,7 +164,7 @@ def test_impossible_combinations_are_left_out_only_if_asked():
     (reason,) = frame.attrs["skipped"]
     assert reason.startswith("mixtral-8x7b, eagle, rtx_pro_6000, sglang: stack: got 'sglang'")
     pd.testing.assert_frame_equal(frame, sweep(axes | {"stack": ["trtllm", "datasheet"]}))
-    none, told = axes | {"stack": "sglang"}, r"^stack: got 'sglang'; .*no combination works"
+    none, told = axes | {"stack": "sglang"}, r"^stack: got 'sglang'; .*no combination of values works"
     refused(told, plan_sweep, none, skip_impossible=True)
 
 
@@ -284,7 +284,7 @@ def test_the_same_sweep_alone_goes_on_with_the_parts_that_lack(output, tmp_path,
         sweep_to_file(plan, path, progress=interrupt)
     (left,), kept = tmp_path.iterdir(), sum(done)
     before = snapshot(tmp_path)
-    refused("a folder with only parts of this sweep.* overwrite", sweep_to_file, other, path)
+    refused("files that are no parts of this sweep.* overwrite", sweep_to_file, other, path)
     assert snapshot(tmp_path) == before
     (left / ".specmodel-1f").write_text("cut off")
     done.clear()

@@ -112,7 +112,7 @@ def test_a_lower_rate_that_fails_by_chance_leaves_the_interval_around_the_rate()
 
 def test_rates_that_never_fail_are_refused():
     try_rate = by_formula(lambda rate, share: share * 0)
-    refused("all rates up to this one meet them", search, try_rate, 0.9, 1.0)
+    refused("All rates up to this one meet the targets", search, try_rate, 0.9, 1.0)
 
 
 def test_unsteady_loads_fail_whatever_requests_met():

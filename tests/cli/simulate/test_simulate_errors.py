@@ -10,7 +10,7 @@ DEEP = f"{MEASURED} --policy none,cascade:max_trials={'[' * 90_000}"
 CASES = [
     *typed_wrong("simulate", **WORDS),
     *typed_wrong("simulate_policies", **WORDS),
-    (DEEP, ["--policy: got", "less deeply nested JSON"]),
+    (DEEP, ["--policy: got", "nested less deeply"]),
 ]
 REPLAYED = ("propose", "observe", "Returns", "Fixed:length=two", "Argument")
 """What only a replay can show."""
