@@ -296,7 +296,7 @@ def plan_schedule(
     length = {"draft_length": case.draft_length}
     refuse_given(length, length, OF_ALL)
     load = {
-        name: single(name, case.points.get(name), "one, as a schedule is for one load")
+        name: single(name, case.points.get(name), "one number, as a schedule fits one load")
         for name in ("prompt_length", "output_length", "lockstep")
     }
     typed, longest = case.points.get("context_length"), case.longest_draft()

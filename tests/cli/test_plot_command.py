@@ -89,5 +89,5 @@ def test_a_table_larger_than_memory_is_refused_before_it_is_read(ended, refuse, 
 
 def test_without_matplotlib_it_says_what_to_install(refuse, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    told = "--output: got 'no package matplotlib'"
+    told = "--output: got 'matplotlib'. The package matplotlib is not installed"
     refuse("plot speedup table.csv --output a.pdf", told, "pip install '.[plots]'")

@@ -192,8 +192,5 @@ def test_what_is_typed_must_be_what_the_row_tells(typed, told, refuse):
 
 def test_an_engine_that_does_not_ship_is_named(refuse):
     where = "--target gpt-oss-120b --hardware 8xmi355x"
-    told = (
-        "--engine: got 'atom'. No such profile is shipped.",
-        "specmodel list engines",
-    )
+    told = ("--engine: got 'atom'. No such profile is shipped.", "specmodel list engines")
     refuse(f"fit engine {FILES / 'inferencex_mi355x.json'} {where}", *told)

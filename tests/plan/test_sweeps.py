@@ -164,7 +164,10 @@ def test_impossible_combinations_are_left_out_only_if_asked():
     (reason,) = frame.attrs["skipped"]
     assert reason.startswith("mixtral-8x7b, eagle, rtx_pro_6000, sglang: stack: got 'sglang'")
     pd.testing.assert_frame_equal(frame, sweep(axes | {"stack": ["trtllm", "datasheet"]}))
-    none, told = axes | {"stack": "sglang"}, r"^stack: got 'sglang'; .*no combination of values works"
+    none, told = (
+        axes | {"stack": "sglang"},
+        r"^stack: got 'sglang'; .*no combination of values works",
+    )
     refused(told, plan_sweep, none, skip_impossible=True)
 
 

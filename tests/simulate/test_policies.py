@@ -342,7 +342,10 @@ SGLANG = partial(AdaptiveSteps, 7)
 @one_case(
     "make message",
     (lambda: LENGTHS([[1, 2]]), r"^table: got .*1, 2.*; expected entries of \[first"),
-    (lambda: LENGTHS([[0, 2, 1]]), r"^table: got \[0, 2, 1\]; expected .* range that starts at batch size 1"),
+    (
+        lambda: LENGTHS([[0, 2, 1]]),
+        r"^table: got \[0, 2, 1\]; expected .* range that starts at batch size 1",
+    ),
     (lambda: LENGTHS([[9, 12, 1], [1, 9, 3]]), r"^table: got \[9, 12, 1\]; .* another .* 9 too"),
     (lambda: SGLANG({}), "sglang config: .*at least one batch size"),
     (lambda: SGLANG({"1": {"candidate_steps": [-1]}}), r"candidate_steps\[0\]: got -1; expected"),

@@ -316,7 +316,7 @@ def _warnings(
             times = (steps.measured[middle], alone[middle])
             token, only = (format_si(t / steps.tokens_per_step[middle], "s") for t in times)
             found = f"{names[middle]}: {token} a token, {over_kernels[middle]:.2f} times the {only}"
-            found, expected = f"{found} of its kernels alone", f"{least:g} or more"
+            found, expected = f"{found} of its kernels alone", f"at least {least:g} times"
             yield FitWarning(found=found, expected=expected, is_slow=False, is_refused=True)
     errors = predicted / steps.measured - 1
     worst = int(np.abs(errors).argmax())

@@ -66,19 +66,16 @@ def refuse_unknown(arguments: Mapping[str, Any], known: Collection[str]) -> None
 
 
 def import_extra(
-    package: str,
-    extra: str,
-    argument: str,
-    value: object = None,
-    expected: str = "it to be installed:",
+    package: str, extra: str, argument: str, value: object = None, expected: str = ""
 ) -> Any:
     """Return a module of an optional package; an error names the extra that installs it."""
     whole = package.partition(".")[0]
     try:
         return import_module(whole) and import_module(package)
     except ImportError:
-        culprit = value or f"no package {whole}"
-        raise InputError(argument, culprit, f"{expected} {install(extra)}") from None
+        lacking = f"The package {whole} is not installed: {install(extra)}."
+        advice = f"{expected} {install(extra)}" if expected else lacking
+        raise InputError(argument, value or whole, advice) from None
 
 
 def install(extra: str) -> str:

@@ -81,7 +81,7 @@ def _whole(path: Path, argument: str) -> Header:
 
 def _read(path: Path, argument: str) -> Header:
     check_readable(path, argument, "GGUF")
-    package = import_extra("gguf", "gguf", argument, expected="it to be installed to read a GGUF:")
+    package = import_extra("gguf", "gguf", argument)
     try:
         read = _reader(package)(path)
     except (OSError, ValueError, IndexError, KeyError, OverflowError) as error:

@@ -91,7 +91,7 @@ def _end_quietly() -> None:
 @contextmanager
 def _cluster(client: Client | str) -> Iterator[_Workers]:
     """Yield the workers of a Dask cluster, from a client or the address of a scheduler."""
-    dask = import_extra("distributed", "dask", "scheduler", str(client), "none, or first")
+    dask = import_extra("distributed", "dask", "scheduler", str(client), "no Dask, or first")
     address = str(getattr(getattr(client, "scheduler", None), "address", client))
     lost = CancelledError, OSError, ImportError, dask.KilledWorker, dask.client.ClosedClientError
     try:

@@ -171,7 +171,7 @@ def _read(path: Path) -> dict[str, Family]:
             raise InputError(argument, columns, "a TOML table [FAMILY] without the key name")
         row = build(Family, columns | {"name": name}, argument)
         if row.extends not in (None, *rows):
-            expected = f"a row above it: {nearest(str(row.extends), rows)}"
+            expected = f"a row above this one, such as {nearest(str(row.extends), rows)}"
             raise InputError(f"{argument}.extends", row.extends, expected)
         own = {column: getattr(row, column) for column in ("name", *columns)}
         inherited = given.get(row.extends or "", {}) | dict.fromkeys(row.without)
