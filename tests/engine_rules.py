@@ -2,6 +2,8 @@
 
 from bisect import bisect_left
 
+import numpy as np
+
 from specmodel.simulate.policies import AdaptiveSteps
 from specmodel.simulate.policies.sglang import adapt, read_slots, slot_of
 
@@ -30,20 +32,13 @@ class AdaptiveServer:
             adapt(self._slots[self.slot(batch_size)], mean)
 
 
-def verified_drafts(survival, requests, sampling, draft_time, verify_times, tokens):
+def verified_drafts(survival, requests, sampling, verify_times, tokens):
     """Return how many drafted tokens vLLM 0.33 verifies, for the most tokens per second.
 
     `survival` has, for each position, the probability that its token and all tokens before it are
     accepted; each of `requests` has a draft. `tokens` is the number of tokens in the pass that are
     not drafted, and `verify_times` the seconds of a pass by its number of tokens, from 0 on.
     """
-    best, drafted = 0, 0
-    expected, most = float(sampling), sampling / (draft_time + verify_times[tokens])
-    for chance in survival:
-        for _ in range(min(requests, len(verify_times) - 1 - tokens - drafted)):
-            drafted += 1
-            expected += chance
-            gained = expected / (draft_time + verify_times[tokens + drafted])
-            if gained > most:
-                best, most = drafted, gained
-    return best
+    likeliest = np.repeat(survival, requests)[: len(verify_times) - 1 - tokens]
+    expected = sampling + np.cumsum([0.0, *likeliest])
+    return int(np.argmax(expected / verify_times[tokens : tokens + len(expected)]))

@@ -9,7 +9,7 @@ from strategies import pass_of
 
 from specmodel import deploy, load_architecture
 from specmodel.core.cost import pass_work
-from specmodel.core.layers import GatedDeltaNet, GroupedAttention, Layout, sequence_group
+from specmodel.core.layers import GatedDeltaNet, Layout, sequence_group
 from specmodel.core.layers.linear_attention import LightningAttention
 from specmodel.core.layers.states import StateKeeping
 
@@ -22,14 +22,6 @@ def test_weights_of_a_layer_by_hand():
     qkv = 2 * 16 * 128 + 64 * 128
     by_head = 4096 * (qkv + 64 * 128 + 64 + 64) + qkv * 4 + 64 + 64 + 64 * 128 * 4096
     assert (NET.weights(4096), NET.weights(4096, 8)) == (by_head + 128, by_head / 8 + 128)
-
-
-def test_output_gate_doubles_the_query_projection():
-    shape = {"num_heads": 32, "num_kv_heads": 2, "head_dim": 256}
-    gated = GroupedAttention(**shape, has_output_gate=True)
-    for degree in (1, 2):
-        more = gated.weights(4096, degree) - GroupedAttention(**shape).weights(4096, degree)
-        assert more == 4096 * 32 // degree * 256
 
 
 @cases(

@@ -113,6 +113,7 @@ def test_output_gate_of_grouped_attention(has_gate, gpus):
     weights = LAYERS * (H * (2 * queries + gate) + H * entry)
     assert parts["attention_projections"].flop == pytest.approx(2 * TOKENS * weights, rel=1e-12)
     assert parts["attention_projections"].depth == LAYERS * (H + queries)
+    assert LAYERS * mixer.weights(H, gpus) == weights
 
 
 @pytest.mark.parametrize("gpus", [1, 4])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from engine_modules import own_module
-from hypothesis import HealthCheck, assume, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from printed import refused
 from rows import each_row, faults
 
@@ -212,21 +212,6 @@ def own_parser(engine):
         "sglang": "sglang/srt/speculative/adaptive_spec_params.py",
     }[engine]
     return vars(own_module(engine, file))
-
-
-@pytest.mark.engine
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(lengths=LENGTHS, more=st.integers(0, 9))
-def test_vllm_itself_reads_back_the_lengths(lengths, more):
-    parser = own_parser("vllm")
-    config = json.loads(config_format("vllm").fragment(schedule_of(lengths)))
-    assume("num_speculative_tokens_per_batch_size" in config)
-    found = parser["build_dynamic_sd_schedule_lookup"](
-        config["num_speculative_tokens_per_batch_size"],
-        vllm_max_batch_size=len(lengths) + more,
-        vllm_num_speculative_tokens=config["num_speculative_tokens"],
-    )
-    assert found[1:] == lengths + more * lengths[-1:]
 
 
 @pytest.mark.engine

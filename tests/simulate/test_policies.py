@@ -6,9 +6,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from engine_rules import verified_drafts
 from printed import refused
-from rows import cases, each_row, one_case
+from rows import cases, one_case
 
 from specmodel.core.prediction.by_batch import schedule_of
 from specmodel.simulate import policies
@@ -306,33 +305,6 @@ def test_a_schedule_by_batch_size_reads_as_vllm_does():
     lengths = scheduled_draft_lengths(schedule, 200)
     assert [lengths[size] for size in (1, 16, 17, 80, 100, 200)] == [3, 3, 2, 2, 0, 0]
     assert scheduled_draft_lengths(schedule, 20) == [0, *[3] * 16, *[2] * 4]
-
-
-def readable_budget(survival, sampling, draft_time, verify_times, tokens):
-    """vLLM's choice by its description, with the chances of all drafted tokens of the batch."""
-    best = np.sort(survival.ravel())[::-1][: len(verify_times) - 1 - tokens]
-    expected = sampling + np.concatenate([[0], np.cumsum(best)])
-    return int(np.argmax(expected / (draft_time + verify_times[tokens : tokens + len(best) + 1])))
-
-
-@each_row("seed", range(40))
-def test_adaptive_verification_has_the_most_tokens_a_second(seed):
-    generator = np.random.default_rng(seed)
-    requests, longest = (int(each) for each in generator.integers(1, 8, 2))
-    tokens = requests + int(generator.integers(0, 20))
-    times = np.cumsum(
-        generator.random(tokens + requests * longest + int(generator.integers(-1, 3)))
-    )
-    survival = np.cumprod(generator.random((requests, longest)), axis=1)
-    shared = requests, 0.1, times, tokens
-    falling = np.sort(survival.ravel())[::-1]
-    assert verified_drafts(falling, 1, *shared) == readable_budget(survival, *shared)
-    alike = np.tile(survival[0], (requests, 1))
-    assert verified_drafts(survival[0], requests, *shared) == readable_budget(alike, *shared)
-
-
-def test_adaptive_verification_of_a_part_of_a_prompt_alone_drafts_nothing():
-    assert verified_drafts([], 0, 0, 0.1, [1.0] * 600, 512) == 0
 
 
 LENGTHS = partial(scheduled_draft_lengths, max_batch_size=3)

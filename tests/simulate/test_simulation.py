@@ -300,28 +300,6 @@ def test_numba_compiles_the_loop():
 # context
 
 
-def test_a_fixed_context_gives_what_it_always_gave():
-    """Figures of the release before context grew: steps, drafted tokens and seconds, exactly."""
-    times = ReplayTimes(
-        forward_time=1.0, paused_time=1.03, step_time=np.array([1.05, 1.3, 1.55, 1.7, 1.9]),
-        expert_time=np.array([0, 0.2, 0.35, 0.45, 0.5]),
-    )  # fmt: skip
-    processes = [iid_process(0.7, 9), iid_process(0.3, 9)]
-    sample = Sample(processes=processes, num_requests=40, output_tokens=200)
-    records = simulate(sample, times, list(BEFORE), seed=7)
-    for name, own in records.groupby("policy", observed=True):
-        assert (own.steps.sum(), own.drafted_tokens.sum(), own.time.sum()) == BEFORE[str(name)]
-
-
-BEFORE = {
-    "none": (8000, 0, 8000.205533771226),
-    "fixed:3": (4401, 13203, 7464.918811108957),
-    "cascade": (5091, 7008, 6912.67587889011),
-    "cascade:backoff_factor=1:climb=false": (4770, 10427, 7333.399711447113),
-    "oracle": (3970, 4030, 5033.364755270597),
-}
-
-
 def by_context(times, context, pauses=True):
     """Times at so much more context, by NumPy's interpolation."""
     at = np.arange(len(times.rows)) * times.context_step

@@ -12,7 +12,7 @@ from printed import refused
 from rows import cases, each_row, slow
 
 from copy_runs import expected_statistics
-from specmodel.core.algebra import acceptance, speculation
+from specmodel.core.algebra import acceptance
 from specmodel.simulate.traces import (
     AcceptanceProcess,
     CopyProcess,
@@ -57,22 +57,17 @@ def check_against_formula(trace, length, expected, pmf):
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.8, 1.0])
-def test_independent_tokens_give_the_formula_at_every_draft_length(alpha):
-    trace = draw(iid_process(alpha, 7), 60, 5040, seed=1)
-    for length in range(8):
-        expected = float(speculation.expected_tokens_per_step(alpha, length))
-        check_against_formula(trace, length, expected, accepted_pmf([alpha] * length))
+PUBLISHED = [0.74, 0.54, 0.41, 0.30, 0.22, 0.16, 0.12, 0.08, 0.05, 0.02]
 
 
-def test_rates_by_position_give_the_formula_at_every_draft_length():
-    cumulative = [0.74, 0.54, 0.41, 0.30, 0.22, 0.16, 0.12, 0.08, 0.05, 0.02]
-    rates = acceptance.conditional_acceptance(cumulative)
-    process = position_process(rates)
-    assert process.survival == pytest.approx(cumulative, abs=1e-12)
-    trace = draw(process, 60, 5000, seed=2)
-    for length in range(11):
+@cases(
+    "rates",
+    acceptance.conditional_acceptance(PUBLISHED).tolist(),
+    *slow(*([alpha] * 7 for alpha in (0.0, 0.3, 0.8, 1.0))),
+)
+def test_rates_by_position_give_the_formula_at_every_draft_length(rates):
+    trace = draw(position_process(rates), 60, 5040, seed=2)
+    for length in range(len(rates) + 1):
         expected = float(acceptance.expected_tokens_per_step_by_position(rates, length))
         check_against_formula(trace, length, expected, accepted_pmf(rates[:length]))
 

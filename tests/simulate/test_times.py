@@ -158,4 +158,4 @@ def test_drafts_in_full_cost_their_drafting_whatever_is_verified(tabled):
     for n in (1, 5, 20):  # the rule on every number of tokens takes whole lengths too
         at_lengths = [float(full.step_time(k, n, 500.0)) for k in range(4)]
         by_tokens = np.interp(np.arange(4 * n + 1), n * np.arange(1, 5), at_lengths)
-        assert verified_drafts(chances, n, n, 0.0, by_tokens.tolist(), n) == n * lengths[n - 1]
+        assert verified_drafts(chances, n, n, by_tokens, n) == n * lengths[n - 1]

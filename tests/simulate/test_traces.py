@@ -94,44 +94,6 @@ def test_filled_look_ups_are_those_of_vllm_0_6_6():
     assert pairs_of(trace) == reference(prompts, outputs, sampler_output, PROPOSED)
 
 
-TEXT = [*range(100, 140)]  # no token twice
-
-
-def filled(prompt, output):
-    trace = ngram_trace([prompt], [output], **AS_VLLM_0_6_6, max_proposal=PROPOSED)
-    return trace.proposed_tokens.tolist(), trace.accepted_tokens.tolist()
-
-
-def left(size, first):
-    """What is accepted from a position on, if all that is proposed to the end of the text holds."""
-    return [0] * first + [min(PROPOSED, size - p) for p in range(first, size)]
-
-
-@cases(
-    "prompt output first",
-    (TEXT[:20], TEXT[20:], 20),  # without repeats nothing is ever proposed
-    ([], TEXT, 40),
-    (TEXT, TEXT, 1),  # the prompt's last token was not seen before; each of the answer's was
-    ([], [7] * 12, 2),  # one token can be proposed, and it fills up the rest of the proposal
-)
-def test_proposals_begin_where_a_token_comes_again(prompt, output, first):
-    size = len(output)
-    assert filled(prompt, output) == ([0] * first + [PROPOSED] * (size - first), left(size, first))
-
-
-@each_row("period", [2, 3, 8, 13])
-def test_a_text_that_repeats_is_proposed_from_its_second_period_on(period):
-    """As far as it was written: the first match is at most two periods back, less what fills up."""
-    size = 5 * period
-    proposed, accepted = filled([], TEXT[:period] * 5)
-    first = period + 1  # its first token has come again
-    assert proposed == [0] * first + [PROPOSED] * (size - first)
-    for p in range(first, size):
-        n = min(3, p - period)  # last tokens that stood there before
-        source = (p - n) % period + n
-        assert accepted[p] == min(PROPOSED, p - source, size - p)
-
-
 @each_row(("changes", "culprit"), faults("look-up"))
 def test_look_up_refuses(changes, culprit):
     arguments = {"prompts": [[1]], "outputs": [[1]]} | changes

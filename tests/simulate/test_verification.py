@@ -48,7 +48,7 @@ def test_each_step_verifies_as_many_tokens_as_the_rule_on_all_of_them(compiled):
         decoding = int(step["decoding"])
         beside = decoding + int(step["prompt_tokens"])
         sampling = int(step["batch"])  # with so large a budget, a prompt is read in one step
-        rule = verified_drafts(REACHED, decoding, sampling, 0.0, BY_TOKENS.tolist(), beside)
+        rule = verified_drafts(REACHED, decoding, sampling, BY_TOKENS, beside)
         assert step["draft_length"] * decoding + step["longer"] == rule
         assert step["step_time"] == pytest.approx(BY_TOKENS[beside + rule])
 
