@@ -59,7 +59,7 @@ def test_solved_rate_is_exact_to_rounding_everywhere():
 def test_the_least_bound_is_named_where_several_lengths_were_measured():
     """Half of the steps have a proposal of at most 2 or 4 tokens: 2 or 3 tokens a step."""
     given = Acceptance(tokens_per_step=[2.5, 2.5], measured_draft_length=[2, 4])
-    refused(r"at most 2, as 0\.5 of the steps", given.where_proposed, 0.5)
+    refused(r"at most 2, as only 0\.5 of the steps", given.where_proposed, 0.5)
     share = Acceptance(step_efficiency=[0.9, 0.9], measured_draft_length=[2, 4])
     refused(r"at most 0\.6, as 0\.5 of the steps", share.where_proposed, 0.5)
 

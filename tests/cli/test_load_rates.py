@@ -103,7 +103,7 @@ def test_a_recording_without_a_rate_takes_one(others, document, refuse, tmp_path
     file = tmp_path / "one.csv"
     file.write_text(f"arrival_time,prompt_tokens,output_tokens\n5,90,9\n{others}")
     line = f"load qwen3-30b-a3b h100 --policy none --workload {file}"
-    refuse(line, "--workload: got", "different arrival times, or --request-rate")
+    refuse(line, "--workload: got", "different arrival times. Add --request-rate")
     assert document(f"{line} --request-rate 1")["rows"][0]["is_steady"]
 
 

@@ -36,7 +36,7 @@ def test_nodes_have_a_replica_each_and_experts_over_all():
 @cases("target hardware count", ("qwen3-235b-a22b", "t4", 31), ("deepseek-r1", "gb10", 7))
 def test_what_no_layout_holds_says_how_many_would_do(target, hardware, count):
     deployment = deploy(target=target, hardware=hardware)[0]
-    refused(f"; {count} suffice;?", smallest_layout, deployment)
+    refused(f": {count} GPUs", smallest_layout, deployment)
     one = MemoryUse(deployment, TOKENS, 4)
     needed = one.weight_bytes + REQUESTS * float(one.bytes_per_request)
     assert (count - 1) * one.capacity_bytes < needed <= count * one.capacity_bytes

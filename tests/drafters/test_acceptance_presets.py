@@ -119,7 +119,7 @@ def test_what_is_not_published_is_told_with_what_is():
     names += ["DeepSeek-V4-Pro-0813", "DeepSeek-V3.1"]
     others = ("GLM-5.2", "eagle3"), ("GLM-5.2", "ngram")
     for target, drafter in (*((name, "mtp") for name in names), *others):
-        message = rf"^acceptance: got 'preset'; .*for {target} with .*list"
+        message = rf"^acceptance: got 'preset'\. .*for {target} with .*list"
         refused(message, load_acceptance, target, drafter)
 
 
@@ -160,4 +160,4 @@ def test_a_prediction_takes_it_and_tells_its_source():
     asked |= point
     refused("^acceptance: got '0.7'; .*use acceptance_rate", predict, **asked, acceptance="0.7")
     asked |= {"target": "mixtral-8x7b", "acceptance": "preset"}
-    refused("^acceptance: got 'preset'; .*for Mixtral-8x7B with mtp", predict, **asked)
+    refused("^acceptance: got 'preset'\. .*for Mixtral-8x7B with mtp", predict, **asked)

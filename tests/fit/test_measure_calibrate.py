@@ -180,7 +180,7 @@ def test_what_cannot_be_timed_on(
     [
         ("a.csv", "a .toml file"),
         ("no/a.toml", "a folder that exists"),
-        ("theirs.toml", "is missing"),
+        ("theirs.toml", "are missing"),
     ],
 )
 def test_outputs_that_cannot_be_written(

@@ -87,7 +87,7 @@ def test_quantised_without_lists_of_names():
     model = read(SMALL, quantization_config=record)
     assert (model.weight_dtype, model.embedding_dtype) == ("fp8_block", "bf16")
     listed = record | {"ignored_layers": ["model.layers.0*"]}
-    message = r"quantization_config ignored_layers: got .*give weight_dtype"
+    message = r"quantization_config ignored_layers: got .*Give weight_dtype"
     refused(message, read, SMALL, quantization_config=listed)
     with pytest.raises(InputError, match=r"disable_quant_module: got \['mtp'\]"):
         read(SMALL, quantization_config=record, disable_quant_module=["mtp"])

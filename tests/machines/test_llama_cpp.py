@@ -142,7 +142,7 @@ def test_rows_and_tensors_are_cut():
         {"host_expert_layers": 4, "engine": "vllm"},
         "host_expert_layers: got 4; expected 0, or the engine",
     ),
-    ({"split_mode": "row", "engine": "vllm"}, "split_mode: got 'row'; expected the engine llama"),
+    ({"split_mode": "row", "engine": "vllm"}, "split_mode: got 'row'. Only llama"),
     ({"split_mode": "graph"}, "split_mode: got 'graph'; expected one of: layer, row, tensor"),
     ({"host_expert_layers": 1.5}, "host_expert_layers: got 1.5; expected"),
     ({"weight_dtype": "q4_k_x"}, "weight_dtype: got 'q4_k_x'; expected one of"),

@@ -120,7 +120,7 @@ def test_changes_pass_the_door_and_leave_out_what_is_hidden():
     pens = {"thin": 0.5, "thick": 2.0}
     assert wider == replace(HOUSE, pens=pens, frame=Square(side=9.0), secrets=[])
     assert HOUSE.with_changes("drawing", {}) is HOUSE
-    expected = r"^drawing\.pen\.thick: got 2; expected a field: pens"
+    expected = r"^drawing\.pen\.thick: got 2; expected a field like pens"
     refused(expected, HOUSE.with_changes, "drawing", {"pen.thick": 2})
 
 

@@ -148,7 +148,7 @@ def test_bad_columns_workers_and_sizes(monkeypatch):
     refused(r"^columns: got 'speedup_low'", plan_sweep, BASE, columns=["tpot", "speedup_low"])
     refused(r"^workers: got 0; expected at least 1", sweep, BASE, workers=0)
     with_client = {"workers": 1, "client": "tcp://127.0.0.1:1"}
-    refused(r"^workers: got 1; expected none with a scheduler", sweep, BASE, **with_client)
+    refused(r"^workers: got 1\. A Dask scheduler has its own workers", sweep, BASE, **with_client)
     many = BASE | {"lookup_time": range(500), "proposal_rate": range(500)}
     refused(r"^deployments: got 250000; expected at most 100000", plan_sweep, many)
     huge = BASE | {"batch_size": range(1, 20_001), "context_length": range(10_000)}
@@ -237,7 +237,7 @@ def test_what_is_not_a_sweep_is_never_replaced(tmp_path, monkeypatch):
 def test_a_taken_name_is_refused_unless_it_may_be_replaced(output, tmp_path, small_parts):
     path, other = f"{tmp_path}/{output}", plan_sweep(BASE | {"batch_size": 5})
     sweep_to_file(plan_sweep(BASE), path, overwrite=True)
-    refused("^output: got .*another name, or overwrite", sweep_to_file, other, path)
+    refused("^output: got .*another name, or add overwrite", sweep_to_file, other, path)
     check_written(tmp_path / output, sweep(BASE))
     sweep_to_file(other, path, overwrite=True)
     assert set(text_of(tmp_path / output)["batch_size"]) == {5}

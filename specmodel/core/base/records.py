@@ -311,9 +311,7 @@ def _wrong_keys(kind: Any, table: Mapping[str, Any], message: str, name: str) ->
     key = message.split("`")[1]
     known = [each for each in field_names(kind) if each not in kind.hidden]
     also = f"; missing: {', '.join(lacking)}" if len(lacking) > 1 else ""
-    return InputError(
-        _joined(name, key), table[key], f"a field such as {nearest(key, known)}{also}"
-    )
+    return InputError(_joined(name, key), table[key], f"a field like {nearest(key, known)}{also}")
 
 
 def _joined(*names: object) -> str:

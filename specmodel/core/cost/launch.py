@@ -266,7 +266,7 @@ def drafter_of(argument: str, method: str, model: str) -> str:
     name, kind, named = model.lower(), drafter_called(method), _named_in(model)
     for part in TABLE["drafts"]["unmodelled"].split():
         if part in re.sub("[^a-z0-9 ]", "", f"{method.lower()} {name.rpartition('/')[2]}"):
-            expected = f"Heads of kind {part} are not modelled. Use a head of another kind."
+            expected = f"Not modelled: {part}. Use a head of another kind."
             raise InputError("model", model or method, expected)
     if method.lower().replace("_", "-") in ("draft-model", "standalone") and model:
         return model

@@ -131,7 +131,7 @@ def _unwrapped(content: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
     keys = {**(eagle if isinstance(eagle, dict) else {}), **content}
     for key, told in table("draft_heads")["unread_keys"].items():
         if keys.get(key) not in (None, False, 0, 1):
-            expected = f"Heads of kind {told} are not modelled. Use a head of another kind."
+            expected = f"Not modelled: {told}. Use a head of another kind."
             raise InputError(argument, key, expected)
     inner = content.get("model")
     if content.get("model_type") != "eagle" or not isinstance(inner, dict):

@@ -375,6 +375,6 @@ def own_or_shipped(name: str | Path, argument: str = "hardware") -> str | Path:
         return name
     path = own_folder() / f"{name}.toml"
     if not path.exists():
-        expected = f"This GPU is not calibrated yet. specmodel calibrate writes {path}."
+        expected = f"This GPU is not calibrated yet: {path} is missing."
         raise InputError(argument, name, expected)
     return path

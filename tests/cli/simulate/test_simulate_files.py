@@ -136,7 +136,7 @@ def test_nothing_is_written_if_a_policy_fails_on_the_way(option, folder, refuse)
 
 @cases(
     "policy told",
-    ("Dies", "expected fewer workers or more memory"),
+    ("Dies", "Use fewer workers or more memory"),
     ("Returns:what=object", "--policy Returns: got 'object'"),
 )
 def test_what_workers_cannot_do(policy, told, refuse, monkeypatch):

@@ -289,7 +289,7 @@ def test_without_a_server_the_scenarios_are_pages(tmp_path, capsys):
     (tmp_path / "long-context-on-a-workstation.html").write_text("mine")
     (tmp_path / "mtp-at-64-users.html").unlink()
     assert cli.main(["explore", "--output", str(tmp_path)]) == 2
-    assert "or --overwrite" in capsys.readouterr().err
+    assert "add --overwrite" in capsys.readouterr().err
     assert not (tmp_path / "mtp-at-64-users.html").exists()
     assert cli.main(["explore", "--output", str(tmp_path), "--overwrite"]) == 0
     assert "<svg" in (tmp_path / "long-context-on-a-workstation.html").read_text("utf-8")
