@@ -151,7 +151,7 @@ def test_a_dict_that_cannot_be_is_refused_by_its_key(config, told):
 
 def test_the_dict_goes_beside_no_argument_that_it_says():
     config = {"method": "mtp", "num_speculative_tokens": 3}
-    with pytest.raises(InputError, match="draft_length: got 2\. The speculative_conf"):
+    with pytest.raises(InputError, match=r"draft_length: got 2\. The speculative_conf"):
         predict("qwen3.5-397b", "h200", speculative_config=config, draft_length=2, batch_size=1)
 
 

@@ -160,4 +160,4 @@ def test_a_prediction_takes_it_and_tells_its_source():
     asked |= point
     refused("^acceptance: got '0.7'; .*use acceptance_rate", predict, **asked, acceptance="0.7")
     asked |= {"target": "mixtral-8x7b", "acceptance": "preset"}
-    refused("^acceptance: got 'preset'\. .*for Mixtral-8x7B with mtp", predict, **asked)
+    refused(r"^acceptance: got 'preset'\. .*for Mixtral-8x7B with mtp", predict, **asked)

@@ -221,12 +221,7 @@ def test_a_tree_is_refused_in_one_line(name):
 
 def test_drafters_that_cannot_be_are_refused():
     refused("^block_size: got 1; .*to draft a token", dflash_drafter, QWEN, block_size=1)
-    refused(
-        "^drafter: got 'pard'\. No PARD model for Qwen3-30B.*config.json",
-        load_drafter,
-        "pard",
-        QWEN,
-    )
+    refused("^drafter: got 'pard'. No PARD model for Qwen3-30B", load_drafter, "pard", QWEN)
     refused("^drafter: got 'DSpark head, for a target", deployed, dspark_drafter(V4))
     refused("^ffn_size: got 8; expected none", dspark_drafter, V4, ffn_size=8)
     for name in ("dspark:", "dspark:0", "dspark:x", "dspark:2000", "eagle3:3"):

@@ -171,7 +171,7 @@ def test_a_row_of_inferencex_that_cannot_be_says_so_in_one_line(content, message
     ("printed_vllm.txt", "10.76", "", "got 'Successful requests"),
     ("trtllm_bench.json", "avg_tpot_ms", "tpot", "avg_tpot_ms: got None; .*trtllm-bench: --str"),
     ("trtllm_bench.json", 'ests": 1, "avg_i', 'ests": 0, "avg_i', "at least one finished"),
-    ("trtllm_bench_mtp.json", "0.68}", "0.55}", "average: got '3.71 a draft'. The draft length varied"),
+    ("trtllm_bench_mtp.json", "0.68}", "0.55}", "got '3.71 a draft'. The draft length varied"),
     ("trtllm_iterations.jsonl", "numGenRequests", "gen", "concurrency: got None|numGen"),
     ("trtllm_iterations.jsonl", 'numDraftTokens": 60', 'numDraftTokens": 70', "got '3.5 a draft'"),
     ("evalscope.json", "25.0", "0.025", r"Avg TPOT \(ms\): got 0\.025; expected milliseconds, not"),
