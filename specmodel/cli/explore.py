@@ -21,12 +21,12 @@ _NEEDED = ("starlette", "uvicorn", "jinja2", "matplotlib")
 @options(two_words(required=False), "target", "hardware")
 @options_of("explore")
 def explore(host: str | None, port: int | None, public: bool, output: str, **options: Any) -> None:
-    """Open a page in a browser: choose a model, a GPU and an acceptance, and see whether it pays.
+    """Open a browser page that shows whether speculation pays for the model and GPU you choose.
 
-    You can name a model and a GPU to start with, also as your own files: a config.json, or a GPU as
-    TOML. The page answers only this machine, until Ctrl-C. It shows the command that prints the
-    same answer, and its address contains your choices, to keep or share. It loads nothing from the
-    internet.
+    The page starts with the model and GPU that you name. The model and GPU may be your own
+    files: a config.json and a TOML file. Only this machine can open the page, and Ctrl-C ends the
+    server. The page shows the command that prints the same answer. The address of the page contains
+    all your choices, so you can bookmark or share it. The page loads nothing from the internet.
 
     \b
     Examples:
