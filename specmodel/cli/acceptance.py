@@ -38,8 +38,8 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
     FILE may be - for standard input.
 
     \b
-    1. A running vLLM server with speculation. Under your traffic, save the
-       metrics twice, a few minutes apart. The command compares the two files:
+    1. A running vLLM server with speculation. While the server has traffic, save
+       its metrics twice, a few minutes apart. The command compares the two files:
          curl -s http://localhost:8000/metrics > before.prom
          curl -s http://localhost:8000/metrics > after.prom
          specmodel acceptance ./before.prom ./after.prom

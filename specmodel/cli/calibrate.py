@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @options_of("calibrate")
 @own("dtype", [*suite.DTYPES], "Activation dtype; use fp32 for a CPU without bf16.", default="bf16")
 @own("weight_dtype", "NAME", "Weight dtype to time (repeatable).  [default: all]", multiple=True)
-@own("stack", ["torch", *operators.STACKS], "Kernels to time; missing ones come from torch.",
+@own("stack", ["torch", *operators.STACKS], "Kernel library; torch fills in missing kernels.",
      default="torch")  # fmt: skip
 @own("again", [*suite.COMPONENTS], "Kind of kernel to time again (repeatable).", multiple=True,
      metavar="KIND")  # fmt: skip
@@ -100,7 +100,7 @@ def calibrate(device: Device | None, output: str | None, **options: Any) -> None
     except KeyboardInterrupt:
         kept = f"{progress.done} of {start.total} timings are in {rows}"
         same = "the same command without --again" if again else "the same command"
-        click.echo(f"\nInterrupted: {kept}; {same} goes on from there.", err=True)
+        click.echo(f"\nInterrupted: {kept}; {same} continues this run.", err=True)
         raise
     made = calibrate_rows(rows, info, date=date.today().isoformat(), hardware=hardware)
     write_text(output, made.text)

@@ -52,7 +52,7 @@ def explore(host: str | None, port: int | None, public: bool, output: str, **opt
 
     def opened(address: str) -> None:
         address += f"?{urlencode(start)}" if start else ""
-        click.echo(f"Look at {address} (Ctrl-C ends it).")
+        click.echo(f"Open {address} in a browser. Ctrl-C ends the server.")
         if options["browser"]:  # in a thread, as a browser may start slowly
             Thread(target=webbrowser.open, args=[address], daemon=True).start()
 

@@ -89,15 +89,15 @@ def engine(
     trtllm-bench, evalscope, llama-bench or InferenceX. docs/measuring.md describes all formats.
 
     A CSV has measurements in one of the columns tpot_ms, step_ms, tokens_per_s or speedup. If a row
-    has a run without and a run with speculation, put base_ and spec_ in front of their columns. The
-    other columns are tokens_per_step, draft_length, topk, verify_tokens, concurrency, prompt_length
-    and output_length.
+    contains two runs, start the columns of the run without speculation with base_, and the columns
+    of the run with speculation with spec_. The other columns are tokens_per_step, draft_length,
+    topk, verify_tokens, concurrency, prompt_length and output_length.
 
     The fit starts from a profile that ships with specmodel and changes the parameters that your
     runs determine. Other parameters keep their value and their uncertainty, which the intervals of
     predictions include. Several files of the same load show the measurement noise. The model is
-    read from the files, unless you give --target. The last line of the output is the command that
-    predicts with the fitted engine.
+    read from the files, unless you give --target. The output ends with the command that predicts
+    with the fitted engine.
 
     \b
     Examples:
@@ -271,8 +271,8 @@ def _lengths(runs: Sequence[measured.Run]) -> list[str]:
 def check(profile: str | None, measurements: str | None, **options: Any) -> None:
     """Compare a hardware profile with a table of timings, or engines with benchmark runs.
 
-    Timings are compared with predictions on rows with "judge" in column role. If
-    a kind of kernel has no such rows, the rows of its fit are used.
+    Timings are compared with predictions on rows with "judge" in column role. A
+    kind of kernel without "judge" rows is compared on the rows of its fit.
 
     With --serving, give neither PROFILE nor MEASUREMENTS. The --serving table
     has a row for each run. Runs without speculation have the columns model,

@@ -48,7 +48,8 @@ def load(**options: Any) -> Viewed:
     one interval for the spread between simulations, and one for the error of predicted times.
 
     With --drain, all prompts are submitted at the start, as in rollouts and offline batches. The
-    table for --drain shows the time until all answers are complete, and what speculation saves.
+    table for --drain shows the time until all answers are complete, and the time that speculation
+    saves.
 
     \b
     Examples:
@@ -84,7 +85,7 @@ def searching(options: Mapping[str, Any], pieces: int) -> Iterator[dict[str, Any
     from specmodel.simulate.machine_code import has_numba
 
     if not has_numba():
-        usual = "2 short runs at each rate by default, rates 3 % apart, up to a tenth too much"
+        usual = "2 short runs at each rate by default, rates 3 % apart, results up to 10 % too high"
         echo_warnings([f"without numba the search is coarse, with {usual}: {install('fast')}"])
     workers = 1 if options["workers"] is None else options["workers"]
     with told_progress(_RATES_TRIED * pieces, "rates tried") as tell:

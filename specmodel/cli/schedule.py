@@ -24,9 +24,9 @@ def schedule(**options: Any) -> Viewed:
     """Print an engine configuration that sets the draft length by batch size.
 
     At each batch size, the schedule has a draft length whose speedup is within --tolerance of the
-    best speedup. Where no draft length pays, the schedule drafts nothing. Within the tolerance,
-    the draft length changes as rarely as possible. If speculation pays at no batch size, no
-    configuration is printed: leave speculation off.
+    best speedup. At batch sizes where no draft length pays, the schedule drafts nothing. Within
+    --tolerance, the draft length changes between batch sizes as rarely as possible. If speculation
+    pays at no batch size, no configuration is printed: leave speculation off.
 
     \b
     Examples:

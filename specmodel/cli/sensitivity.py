@@ -24,7 +24,7 @@ def sensitivity(**options: Any) -> Viewed:
     The ranges of kernel times and CPU overheads come from the errors of their fits. The range of
     acceptance comes from published drafters on different tasks. The range of the routing
     correlation comes from published models, unless you give --routing-correlation. --range sets
-    other ranges. --figure draws the speedup at both ends of each range.
+    the range of an input. --figure draws the speedup at both ends of each range.
 
     \b
     Examples:

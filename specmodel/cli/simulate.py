@@ -29,7 +29,7 @@ def simulate(**options: Any) -> Viewed:
 
     All policies get the same requests and the same random noise. Speedups are relative to decoding
     without speculation. The table shows the speedup of the whole workload with its 95 % interval,
-    and the 5th percentile and minimum over single requests. The policies oracle and best-fixed know
+    and the 5th percentile and minimum for single requests. The policies oracle and best-fixed know
     the requests in advance, so they are upper bounds and not ranked. To simulate larger batches,
     use specmodel load.
 

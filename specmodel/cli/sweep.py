@@ -107,7 +107,7 @@ def _write(plan: sweeps.Plan, output: str, **how: Any) -> None:
         with told_progress(plan.num_points, "points", "Sweeping") as tell:
             kept = sweeps.sweep_to_file(plan, output, progress=tell, **how)
     except KeyboardInterrupt:
-        click.echo("specmodel: interrupted: the same command goes on from what is done", err=True)
+        click.echo("specmodel: interrupted: the same command continues this sweep", err=True)
         raise click.exceptions.Exit(130) from None
     of_them = f" ({kept:,} of them kept from an earlier run)" if kept else ""
     rate = float(f"{(plan.num_points - kept) / (time.perf_counter() - start):.2g}")

@@ -30,9 +30,9 @@ def trace() -> None:
     length. Give accepted_tokens_at_3 if a draft of 3 tokens is not the start of a longer draft, as
     with block drafters.
 
-    A line may also be only the list of accepted tokens. The header line that `trace sample` writes
-    is optional. A trace may also be a CSV or Parquet file with a row for each output position and
-    the columns request and accepted_tokens.
+    A line of a trace may be only the list of accepted tokens. The header line, which `trace sample`
+    writes, is optional. A trace may also be a CSV or Parquet file with a row for each output
+    position and the columns request and accepted_tokens.
 
     \b
     Examples:
@@ -45,7 +45,7 @@ def trace() -> None:
 @click.argument("input_", metavar="INPUT.jsonl")
 @options_of("ngram")
 def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any) -> None:
-    """Compute the exact trace of a prompt-lookup drafter.
+    """Compute the exact acceptance trace of a prompt-lookup drafter.
 
     The command needs no model and no GPU. Each line of INPUT.jsonl is a request with
     prompt_token_ids and output_token_ids of greedy decoding. The benchmark from which the n-gram
