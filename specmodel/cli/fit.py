@@ -95,9 +95,8 @@ def engine(
 
     The fit starts from a profile that ships with specmodel and changes the parameters that your
     runs determine. Other parameters keep their value and their uncertainty, which the intervals of
-    predictions include. Several files of the same load show the measurement noise. The model is
-    read from the files, unless you give --target. The output ends with the command that predicts
-    with the fitted engine.
+    predictions include. Several files of the same load show how noisy the measurements are.
+    The model is read from the files, unless you give --target.
 
     \b
     Examples:

@@ -41,10 +41,10 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
     If you give a single model, its usual drafter and its published acceptance are the defaults.
     Without --draft-length, each row uses the best draft length and shows it in column draft_length.
 
-    Rows are sorted by the inputs. Target, drafter, hardware and their settings vary slowest, in the
-    order in which you type them, followed by --set. Prompt and output lengths, context length,
-    batch size, draft length and verified tokens vary faster, in this order. Acceptance varies
-    fastest. Numbers are float32.
+    From row to row, target, drafter, hardware and their settings vary slowest, in the order in
+    which you type them, followed by --set. Prompt and output lengths, context length, batch size,
+    draft length and verified tokens vary faster, in this order. Acceptance varies fastest. Numbers
+    are float32.
 
     Column draft_time includes the CPU time that a step waits for. The wait in draft_time is shorter
     if the target's forward pass is longer, because the CPU works during the forward pass.
