@@ -29,38 +29,40 @@ _MOST, _BLOCK = 210_000_000, 4_000_000
 @command()
 @click.argument("file", required=False)
 @click.argument("later", required=False)
-@own("model", "NAME", "The model_name to read, if there are several.")
+@own("model", "NAME", "The model_name to read, if the metrics contain several models.")
 @answering(rows=None)
 def acceptance(file: str | None, later: str | None, model: str | None, **_forms: bool) -> Answer:
     """Read acceptance from a log, a benchmark result or metrics, for use in predict.
 
-    Acceptance is how many drafted tokens the target keeps. These are its sources; FILE may be -
-    for standard input:
+    Acceptance is how many drafted tokens the target keeps. Acceptance can come from five sources.
+    FILE may be - for standard input.
 
     \b
-    1. A running vLLM server with speculation. Save its metrics twice, a few
-       minutes of your traffic apart; the counts between the two are read:
+    1. A running vLLM server with speculation. While the server has traffic, save
+       its metrics twice, a few minutes apart. The command compares the two files:
          curl -s http://localhost:8000/metrics > before.prom
          curl -s http://localhost:8000/metrics > after.prom
          specmodel acceptance ./before.prom ./after.prom
-       vLLM counts only steps with a draft. For ngram and suffix, the share of
-       these steps is computed from the emitted tokens, which are counted too.
+       vLLM's draft counters leave out steps without a draft. For ngram and
+       suffix, the share of steps with a draft is computed from the count of all
+       emitted tokens.
     2. Benchmark results: vllm bench serve --save-result (vLLM 0.14 or newer),
        SGLang's bench_serving --output-file, trtllm-bench, evalscope, GuideLLM or
        AIPerf (both need a vLLM server started with
        --per-request-spec-decode-metrics summary), or InferenceX rows that
        include tokens per step:
          specmodel acceptance ./eagle3.json
-       To compare such runs with predictions, use specmodel fit engine.
+       To compare benchmark runs with predictions, use specmodel fit engine.
     3. Logs: "SpecDecoding metrics" of vLLM, "accept len" of SGLang, lines of
-       llama.cpp, "MTP Stats" of ATOM, iterations of TensorRT-LLM; several lines
-       are averaged. Also the printed table of a benchmark, a server's answers
-       with counts of drafts, or SGLang's /metrics:
+       llama.cpp, "MTP Stats" of ATOM, iterations of TensorRT-LLM. Several log
+       lines are averaged. FILE may also be the printed table of a benchmark, a
+       server's responses with counts of drafted tokens, or SGLang's /metrics:
          grep -E "throughput|SpecDecoding" server.log | specmodel acceptance -
-    4. InferenceX's YAML of tokens per step by draft length: each table becomes
-       rates for all its lengths.
-    5. Published values (specmodel list acceptance). Without an acceptance option,
-       predict uses the value for your target and drafter, if there is one.
+    4. InferenceX's YAML of tokens per step by draft length. Each table becomes
+       acceptance rates for all draft lengths of the table.
+    5. Published values, which specmodel list acceptance shows. Without an
+       acceptance option, predict uses the published value for your target and
+       drafter, if there is one.
     """
     if file is None:
         told = click.get_current_context().get_help()

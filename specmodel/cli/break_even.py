@@ -16,12 +16,13 @@ _LONGEST = 8
 @settings.options_of("break-even")
 @answering()
 def break_even(**options: Any) -> forms.Answer:
-    """Find the acceptance that speculation needs to pay.
+    """Find the acceptance above which speculation pays.
 
-    By batch size and draft length, the table shows the tokens per step, or the acceptance rate,
-    above which speculation pays, and above which the whole 80 % interval of the speedup is above 1.
-    It also shows the gain from 0.1 more tokens per step. With --acceptance-by-context, it also
-    shows the contexts at which speculation pays with your acceptance.
+    For each batch size and draft length, the table shows the tokens per step and the acceptance
+    rate above which speculation pays. Columns named surely show the values above which the whole
+    80 % interval of the speedup is above 1. Another column shows how much 0.1 more tokens per step
+    add to the speedup. With --acceptance-by-context, the answer also shows at which context lengths
+    speculation pays with your acceptance.
 
     \b
     Examples:

@@ -33,26 +33,26 @@ if TYPE_CHECKING:
 @command()
 @click.argument("target", required=False, metavar="[MODEL]")
 @options_of("calibrate")
-@own("dtype", [*suite.DTYPES], "Dtype of activations; fp32 for a CPU without bf16.", default="bf16")
-@own("weight_dtype", "NAME", "Weights to time; may be repeated.  [default: all]",
-     multiple=True)  # fmt: skip
-@own("stack", ["torch", *operators.STACKS], "Kernels to time; torch's where it has none.",
+@own("dtype", [*suite.DTYPES], "Activation dtype; use fp32 for a CPU without bf16.", default="bf16")
+@own("weight_dtype", "NAME", "Weight dtype to time (repeatable).  [default: all]", multiple=True)
+@own("stack", ["torch", *operators.STACKS], "Kernel library; torch fills in missing kernels.",
      default="torch")  # fmt: skip
-@own("again", [*suite.COMPONENTS], "Kind to time again; may be repeated.", multiple=True,
+@own("again", [*suite.COMPONENTS], "Kind of kernel to time again (repeatable).", multiple=True,
      metavar="KIND")  # fmt: skip
-@click.option("--quick", "length", flag_value="quick", default="quick", help="Minutes (default).")
+@click.option("--quick", "length", flag_value="quick", default="quick",
+              help="Time few points, which takes minutes (the default).")  # fmt: skip
 @click.option("--full", "length", flag_value="full", help="Time more points, with more repeats.")
 @click.option("--tiny", "length", flag_value="tiny", hidden=True)
 def calibrate(device: Device | None, output: str | None, **options: Any) -> None:
-    """Time kernels of this machine with torch and fit a profile to them.
+    """Time kernels of this machine with torch and fit a hardware profile to the timings.
 
-    The device is a GPU if there is one, else the CPU; the name of its profile is then mine. With
-    MODEL, the layers of that model are timed instead of those of many models.
+    By default, the device is the GPU, or the CPU if there is no GPU. The default profile is named
+    mine. With MODEL, only layers of this model are timed, instead of layers of many models.
 
-    Each timing is appended to FILE.csv, and a description of the machine is in FILE.json. If a run
-    is interrupted, start it again: it continues where it stopped. A timing that fails loses only
-    its own point, which is noted. --again repeats noted and noisy timings, and moves their old
-    rows to FILE.dropped.csv. Needs the extra [calibrate].
+    With --output FILE.toml, each timing is appended to FILE.csv. FILE.json describes the machine.
+    If a run is interrupted, the same command continues the run. If a timing fails, only this point
+    is left out, and FILE.csv says why. --again KIND times all points of a kind again, and moves
+    their old rows to FILE.dropped.csv. The command needs pip install '.[calibrate]'.
 
     \b
     Examples:
@@ -100,7 +100,7 @@ def calibrate(device: Device | None, output: str | None, **options: Any) -> None
     except KeyboardInterrupt:
         kept = f"{progress.done} of {start.total} timings are in {rows}"
         same = "the same command without --again" if again else "the same command"
-        click.echo(f"\nInterrupted: {kept}; {same} goes on from there.", err=True)
+        click.echo(f"\nInterrupted: {kept}; {same} continues this run.", err=True)
         raise
     made = calibrate_rows(rows, info, date=date.today().isoformat(), hardware=hardware)
     write_text(output, made.text)

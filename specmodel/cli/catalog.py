@@ -20,13 +20,13 @@ def _kinds(_context: click.Context, _parameter: click.Parameter, start: str) -> 
 @click.command("list", context_settings=SETTINGS)
 @ignore_option("name")
 @click.argument("name", required=False, metavar="KIND|NAME", shell_complete=_kinds)
-@own("template", "flag", "Print a valid TOML file of this GPU to edit into your own.")
+@own("template", "flag", "Print a TOML file of this GPU, which you can edit for your own GPU.")
 def list_command(name: str | None, *, template: bool) -> None:
-    """List what ships with the package, or print one record as TOML.
+    """List the models, GPUs and other data that ship with specmodel, or print one entry as TOML.
 
-    KIND is hardware, architectures, engines, drafters, acceptance, policies, presets, words or
-    columns. NAME is a name in these lists, or the path of a TOML or config.json file.
-    To change a record, save its output, edit it, and give the path to predict.
+    KIND is hardware, architectures, engines, drafters, acceptance, policies, presets, words,
+    columns or grounds. NAME is an entry of a list, or the path of a TOML or config.json file. To
+    change an entry, save its TOML to a file, edit the file, and give its path to predict.
 
     \b
     Examples:

@@ -53,33 +53,34 @@ class _Commands(WholeList):
 
 @click.group(cls=_Commands, context_settings=SETTINGS, invoke_without_command=True)
 @click.option("--version", is_flag=True, help="Show the version and exit.")
-@click.option("--verbose", is_flag=True, help="With --version, show those of data and libraries.")
+@click.option("--verbose", is_flag=True, help="With --version, show data and library versions too.")
 @click.pass_context
 def main_group(context: click.Context, version: bool, verbose: bool) -> None:
     """Predict whether speculative decoding pays for a model on a GPU.
 
-    Five questions:
+    Five questions that specmodel answers:
 
     \b
       specmodel predict qwen3.5-397b h200
-          Does it pay, at which batch sizes, with which draft length?
+          Does speculation pay, at which batch sizes, with which draft length?
       specmodel predict qwen3.5-397b h200 --tpot-target 20ms
-          What is the largest batch within a time per token?
+          What is the largest batch with at most 20 ms per output token?
       specmodel compare qwen3.5-397b h200,b200 --drafter mtp,ngram \\
           --acceptance-rate 0.7,0.4
-          Which GPU, layout, dtype, engine or drafter is best?
+          Which GPU, drafter, dtype, engine or parallel layout is best?
       specmodel break-even qwen3-235b h200 --drafter eagle3
-          What acceptance does it need, and what is 0.1 tokens more worth?
+          What acceptance does speculation need to pay?
       specmodel schedule qwen3.5-397b h200
-          Which draft length at which batch size, as a setting of the engine?
+          Which draft length should the engine use at each batch size?
 
     \b
     specmodel --help lists all commands; each command has its own --help.
-    What ships: specmodel list hardware, architectures, drafters, engines,
-    acceptance, policies, presets, words.
+    To list what ships with the package, run specmodel list KIND. KIND is
+    hardware, architectures, drafters, engines, acceptance, policies, presets
+    or words.
 
     \b
-    Shell completion (bash; for zsh and fish, replace the word bash):
+    For shell completion, run this line (for zsh or fish, replace the word bash):
       eval "$(_SPECMODEL_COMPLETE=bash_source specmodel)"
     """
     if version:

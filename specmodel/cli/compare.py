@@ -22,10 +22,11 @@ _LISTS = (
 @settings.options_of("compare", *FOR_LOAD)
 @answering()
 def compare(**options: Any) -> Viewed:
-    """Compare models, GPUs, layouts, dtypes, engines, drafters or draft lengths.
+    """Compare models, GPUs, parallel layouts, dtypes, engines, drafters or draft lengths.
 
-    Each option may be a list; every combination is an alternative, with its best draft length
-    unless you give lengths. Without a list, the layouts of several GPUs are compared.
+    Many options accept a list, such as h100,h200. Every combination of the listed values is
+    compared. Each combination uses its best draft lengths, unless you give --draft-length. If you
+    give several GPUs and no list, compare tries the parallel layouts of these GPUs.
 
     \b
     Examples:

@@ -21,12 +21,12 @@ _NEEDED = ("starlette", "uvicorn", "jinja2", "matplotlib")
 @options(two_words(required=False), "target", "hardware")
 @options_of("explore")
 def explore(host: str | None, port: int | None, public: bool, output: str, **options: Any) -> None:
-    """Open a page in a browser: choose a model, a GPU and an acceptance, and see whether it pays.
+    """Open a browser page that shows whether speculation pays for the model and GPU you choose.
 
-    You can name a model and a GPU to start with, also as your own files: a config.json, or a GPU as
-    TOML. The page answers only this machine, until Ctrl-C. It shows the command that prints the
-    same answer, and its address contains your choices, to keep or share. It loads nothing from the
-    internet.
+    The page starts with the model and GPU that you name. The model and GPU may be your own
+    files: a config.json and a TOML file. Only this machine can open the page, and Ctrl-C ends the
+    server. The page shows the command that prints the same answer. The address of the page contains
+    all your choices, so you can bookmark or share it. The page loads nothing from the internet.
 
     \b
     Examples:
@@ -53,7 +53,7 @@ def explore(host: str | None, port: int | None, public: bool, output: str, **opt
 
     def opened(address: str) -> None:
         address += f"?{urlencode(start)}" if start else ""
-        click.echo(f"Look at {address} (Ctrl-C ends it).")
+        click.echo(f"Open {address} in a browser. Ctrl-C ends the server.")
         if options["browser"]:  # in a thread, as a browser may start slowly
             Thread(target=webbrowser.open, args=[address], daemon=True).start()
 

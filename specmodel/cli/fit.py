@@ -37,7 +37,7 @@ _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
 
 @click.group("fit", cls=WholeList)
 def fit_group() -> None:
-    """Fit kernels or an engine to measurements, or check a fit.
+    """Fit kernel times or an engine's overheads to measurements, or check a fit.
 
     \b
     Examples:
@@ -52,9 +52,10 @@ def fit_group() -> None:
 @click.argument("measurements")
 @settings.options_of("kernels")
 def kernels(measurements: str, output: str, overwrite: bool, **options: str | None) -> None:
-    """Fit the kernels of a library to a table of timings, and add them to a profile.
+    """Fit the kernel times of a library to a table of timings, and add the fit to a profile.
 
-    The fit uses rows whose role is "fit"; rows whose role is "judge" give the error.
+    The fit uses rows with "fit" in column role. The error of the fit is measured on rows with
+    "judge" in column role.
     """
     from specmodel.core.machines.profiles import hardware_text, with_stack
 
@@ -76,23 +77,26 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
 @fit_group.command(cls=GroupedCommand)
 @click.argument("measurements", nargs=-1, required=True)
 @settings.options_of("engine")
-@where_options(required=False, engine="by the files, else vllm", has_words=False)
+@where_options(required=False, engine="the engine in the files, or vllm", has_words=False)
 @settings.options_of("runs")
 def engine(
     measurements: tuple[str, ...], output: str | None, overwrite: bool, **options: Any
 ) -> None:
-    """Fit an engine to benchmarks of your own server: one plain and one speculative run suffice.
+    """Fit an engine's overheads to benchmarks of your own server.
 
-    Files are results of `vllm bench serve --save-result`, SGLang's `bench_serving --output-file`,
-    GuideLLM, AIPerf, trtllm-bench, evalscope, llama-bench or InferenceX (all: docs/measuring.md),
-    or CSV. Columns of CSV are tpot_ms, step_ms, tokens_per_s (also with base_ or spec_ in front) or
-    speedup, and tokens_per_step, draft_length, topk, verify_tokens, concurrency, prompt_length,
-    output_length.
+    One run without and one run with speculation are enough. Each file is a CSV, or a result of
+    `vllm bench serve --save-result`, SGLang's `bench_serving --output-file`, GuideLLM, AIPerf,
+    trtllm-bench, evalscope, llama-bench or InferenceX. docs/measuring.md describes all formats.
 
-    The fit starts from a shipped profile and changes what these runs determine; the rest keeps its
-    value and its uncertainty, which `predict --interval` includes. Several files of one load show
-    the noise. The model is read from the files, unless you give --target. The last line printed is
-    the command that predicts with the fitted engine.
+    A CSV has measurements in one of the columns tpot_ms, step_ms, tokens_per_s or speedup. If a row
+    contains two runs, start the columns of the run without speculation with base_, and the columns
+    of the run with speculation with spec_. The other columns are tokens_per_step, draft_length,
+    topk, verify_tokens, concurrency, prompt_length and output_length.
+
+    The fit starts from a profile that ships with specmodel and changes the parameters that your
+    runs determine. Other parameters keep their value and their uncertainty, which the intervals of
+    predictions include. Several files of the same load show how noisy the measurements are.
+    The model is read from the files, unless you give --target.
 
     \b
     Examples:
@@ -264,20 +268,21 @@ def _lengths(runs: Sequence[measured.Run]) -> list[str]:
 @click.argument("measurements", required=False)
 @settings.options_of("check")
 def check(profile: str | None, measurements: str | None, **options: Any) -> None:
-    """Judge a hardware profile by a table of timings, or judge whole engines.
+    """Compare a hardware profile with a table of timings, or engines with benchmark runs.
 
-    Timings are judged on rows whose role is "judge", or on the fitted rows of
-    a component that has none.
+    Timings are compared with predictions on rows with "judge" in column role. A
+    kind of kernel without "judge" rows is compared on the rows of its fit.
 
-    With --serving, give no profile and no timings. The table has a row for each
-    run: model, dtype, system (GPU), backend (engine), gpus, isl, osl,
-    concurrency and measured_tpot_ms of plain decoding; or, with and without
-    speculation, target, weight_dtype, gpu, engine, num_gpus, tensor_parallel,
-    drafter, draft_length, verify_tokens, batch_size_or_concurrency,
-    tokens_per_step and speedup or spec_step_ms. A model is a name or its
-    beginning, or the path of its config.json, a drafter a name such as eagle3,
-    or draft model: NAME. Rows that cannot be used are listed with the reason;
-    bias is the mean of signed errors.
+    With --serving, give neither PROFILE nor MEASUREMENTS. The --serving table
+    has a row for each run. Runs without speculation have the columns model,
+    dtype, system (GPU), backend (engine), gpus, isl, osl, concurrency and
+    measured_tpot_ms. Runs with speculation have the columns target,
+    weight_dtype, gpu, engine, num_gpus, tensor_parallel, drafter, draft_length,
+    verify_tokens, batch_size_or_concurrency, tokens_per_step, and speedup or
+    spec_step_ms. In columns model and target, write a name, the first
+    letters of a name, or the path of a config.json. In column drafter, write a
+    name such as eagle3, or draft model: NAME. Rows that cannot be used are
+    listed with the reason. In the answer, bias is the mean of the signed errors.
     """
     from specmodel.core.base.units import check as check_number
     from specmodel.show.plots.figures import save_figure

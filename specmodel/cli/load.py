@@ -35,17 +35,21 @@ def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
 def load(**options: Any) -> Viewed:
     """Simulate a server under load, or find the highest rate within latency targets.
 
-    With --request-rate or --users, the table shows running batch, TPOT and TTFT by policy. With a
-    target instead, it shows the highest rate that each policy sustains, and its cost.
+    With --request-rate or --users, the table shows the running requests, TPOT and TTFT of each
+    draft-length policy. With a latency target instead, the table shows the highest request rate
+    that each policy sustains.
 
-    Requests arrive at random, wait, and are batched continuously as in vLLM 0.33. All policies get
-    the same requests and the same noise. If the queue grows without end, the row says that the
-    server does not sustain the load. The search for the highest rate simulates each rate several
-    times: it raises the rate by a quarter until too few requests meet both targets, then refines.
-    The first interval is the spread of these runs, the second the error of predicted times.
+    Requests arrive at random, wait in a queue, and are served with continuous batching as in vLLM
+    0.33. All policies get the same requests and the same random noise. If the queue grows without
+    end, the table says that the server does not sustain the load.
+
+    The search for the highest rate simulates each rate several times. The search raises the rate by
+    a quarter until too few requests meet the targets, and then refines the rate. The answer has
+    one interval for the spread between simulations, and one for the error of predicted times.
 
     With --drain, all prompts are submitted at the start, as in rollouts and offline batches. The
-    table shows the time until all answers are done, the batch sizes, and what speculation saves.
+    table for --drain shows the time until all answers are complete, and the time that speculation
+    saves.
 
     \b
     Examples:
@@ -81,7 +85,7 @@ def searching(options: Mapping[str, Any], pieces: int) -> Iterator[dict[str, Any
     from specmodel.simulate.machine_code import has_numba
 
     if not has_numba():
-        usual = "2 short runs at each rate by default, rates 3 % apart, up to a tenth too much"
+        usual = "2 short runs at each rate by default, rates 3 % apart, results up to 10 % too high"
         echo_warnings([f"without numba the search is coarse, with {usual}: {install('fast')}"])
     workers = 1 if options["workers"] is None else options["workers"]
     with told_progress(_RATES_TRIED * pieces, "rates tried") as tell:

@@ -14,7 +14,7 @@ from specmodel.core.base.errors import InputError
 from specmodel.core.base.text import SCREEN, TABLE, Viewed, wrap
 from specmodel.show.forms import Answer, as_csv, as_json
 
-_FIGURE = "Also write the figure of specmodel plot {}: PNG, PDF or SVG."
+_FIGURE = "Also write the figure of specmodel plot {} to this PNG, PDF or SVG file."
 _LINES = 10.0
 """Time to the first line of progress; later gaps grow to six times as much [s]."""
 _FORMS = ("as_csv", "fragment_only", "as_json")

@@ -25,14 +25,14 @@ LEAST_WIDTH, MOST_WIDTH = 3.0, 20.0
 def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **options: Any) -> None:
     """Draw a table as a figure for a paper.
 
-    TABLE is the output of another command with --csv; - reads it from a pipe. Each KIND needs the
-    table of a command:
+    TABLE is a CSV file that another command printed with --csv, or - for a pipe. Each KIND of
+    figure draws the table of these commands:
 
     \b
       speedup, target-efficiency    predict, sweep, compare; schedule (speedup)
-      tpot, throughput, step-time   the same, where they have such a column
+      tpot, throughput, step-time   predict, sweep, compare (if in the table)
       pareto                        compare, predict
-      active-experts                none: measured unions, unless TABLE is given
+      active-experts                no TABLE: published measurements are drawn
       best-draft-length             predict --view lengths
       break-even                    break-even
       roofline, components          predict --components
@@ -40,8 +40,8 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
       tornado, sobol                sensitivity
       policies                      simulate
       load, capacity, drain         load
-      predicted-against-measured    columns component, latency, predicted
-      closed-loop, timeline         tables of calibration/ and of Python
+      predicted-against-measured    a CSV of component, latency and predicted
+      closed-loop, timeline         tables from calibration/ or from Python
 
     \b
     Examples:

@@ -29,7 +29,7 @@ def where_options(
     `has_start`, flags of an engine's start command are accepted. Without `has_words`, positional
     words have another meaning.
     """
-    drafter = option("drafter", "  [default: the model's usual one]" if required else "")
+    drafter = option("drafter", "  [default: the model's usual drafter]" if required else "")
     words = two_words(required=required) if has_words else changed(named)
     ignore = ignore_option("target", "drafter")
     more = (option("engine", f"  [default: {engine}]"), "host_speed", "stack", "link", ignore)

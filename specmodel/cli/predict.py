@@ -24,7 +24,7 @@ _HOW = {
 }
 """Display options of each view."""
 _SHOWN = [name for name in VIEWS if name != "break-even"]  # which is a command
-_VIEW = f"{'; '.join(f'{name}: {VIEWS[name][1]}' for name in _SHOWN)}."
+_VIEW = f"What to print: {', '.join(f'{name} ({VIEWS[name][1]})' for name in _SHOWN)}."
 
 
 @settings.command()
@@ -34,12 +34,13 @@ _VIEW = f"{'; '.join(f'{name}: {VIEWS[name][1]}' for name in _SHOWN)}."
 @settings.options_of("views")
 @answering()
 def predict(*, view: str, **options: Any) -> forms.Answer:
-    """Predict whether speculation pays, by batch size.
+    """Predict whether speculation pays at each batch size.
 
-    A model and a GPU are enough. The defaults are the fewest GPUs that fit the model, its usual
-    drafter, and the best draft length at each batch size. If you give no acceptance and none is
-    published for the two, the answer is the acceptance above which speculation pays. Tokens per
-    step, step efficiency and accepted fraction are valid at the draft length of their measurement.
+    You only need to name a model and a GPU. By default, predict uses the fewest GPUs that fit the
+    model, the model's usual drafter, and the best draft length at each batch size. If you give no
+    acceptance and none is published for this model and drafter, predict prints the acceptance above
+    which speculation pays. If you give --tokens-per-step, --step-efficiency or --accepted-fraction,
+    also give --measured-draft-length, the draft length of that measurement.
 
     \b
     Examples:

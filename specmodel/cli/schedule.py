@@ -17,15 +17,16 @@ from specmodel.core.base.text import Viewed
 
 @settings.command()
 @settings.options_of("schedule")
-@where_options(engine="that of --for, or vllm", has_start=True)
+@where_options(engine="the engine of --for, or vllm", has_start=True)
 @settings.options_of("sizes", *FOR_LOAD, "details")
 @answering(rows=", with a row for each batch size", fragment="Print only the configuration.")
 def schedule(**options: Any) -> Viewed:
-    """Schedule draft lengths by batch size for an engine.
+    """Print an engine configuration that sets the draft length by batch size.
 
-    At each batch size, the speedup of the draft length is within the tolerance of the best one; it
-    is 0 if none pays. Within that, the schedule changes the draft length as seldom as possible. If
-    no batch size gains, nothing is written: do not turn speculation on.
+    At each batch size, the schedule has a draft length whose speedup is within --tolerance of the
+    best speedup. At batch sizes where no draft length pays, the schedule drafts nothing. Within
+    --tolerance, the draft length changes between batch sizes as rarely as possible. If speculation
+    pays at no batch size, no configuration is printed: leave speculation off.
 
     \b
     Examples:

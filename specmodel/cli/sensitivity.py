@@ -17,12 +17,14 @@ from specmodel.core.base.text import Viewed
 def sensitivity(**options: Any) -> Viewed:
     """Show which inputs the speedup depends on most.
 
-    Elasticities: change of the outcome in per cent for 1 % of an input. One at a time: the outcome
-    at both ends of each range. Shares of the variance: Sobol' indices, with all inputs varied
-    together. Ranges of kernels and engine come from their calibration. The range of acceptance
-    comes from published heads on different tasks, and that of the routing correlation from
-    published models, unless you give it. --range adds others. --figure draws the speedup at both
-    ends of each range.
+    An elasticity is the change of the speedup, in per cent, if an input rises by 1 %. One table
+    shows the speedup at both ends of each input's range. Sobol' indices are shares of the
+    variance of the speedup if all inputs vary together.
+
+    The ranges of kernel times and CPU overheads come from the errors of their fits. The range of
+    acceptance comes from published drafters on different tasks. The range of the routing
+    correlation comes from published models, unless you give --routing-correlation. --range sets
+    the range of an input. --figure draws the speedup at both ends of each range.
 
     \b
     Examples:

@@ -186,10 +186,10 @@ def detail_options(*, lists: Iterable[str] = (), of: str = "") -> Add:
     --set.
     """
     words = (
-        "Change a field of hardware, engine, target or drafter (specmodel list NAME shows them),"
-        " such as hardware.memory.peak_bytes_per_s=6e12 or target.experts_per_token=4"
-        + (",8, each an alternative" if lists else "")
-        + f". Also {', '.join([*SETTABLE, *SETTABLE_OF.get(of, ())])}."
+        "Change a field of the hardware, engine, target or drafter, such as"
+        f" hardware.memory.peak_bytes_per_s=6e12 or target.experts_per_token=4{',8' * bool(lists)}."
+        " specmodel list NAME shows the fields. --set also accepts these names: "
+        f"{', '.join([*SETTABLE, *SETTABLE_OF.get(of, ())])}."
     )
     as_list: dict[str, Any] = {"type": str, "metavar": "LIST"}
     detail = [option(name, **as_list if name in lists else {}) for name in TABLES["detail"]]

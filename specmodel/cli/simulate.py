@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 def simulate(**options: Any) -> Viewed:
     """Replay draft-length policies over an acceptance trace, at batch size 1.
 
-    All policies get the same requests and the same noise. Speedups compare with no speculation:
-    for the whole workload, with a 95 % interval over requests, and for single requests, as mean,
-    5th percentile and minimum. The policies oracle and best-fixed know the requests in advance, so
-    they are bounds and not ranked. For larger batches, use specmodel load.
+    All policies get the same requests and the same random noise. Speedups are relative to decoding
+    without speculation. The table shows the speedup of the whole workload with its 95 % interval,
+    and the 5th percentile and minimum for single requests. The policies oracle and best-fixed know
+    the requests in advance, so they are upper bounds and not ranked. To simulate larger batches,
+    use specmodel load.
 
     \b
     Examples:
@@ -44,16 +45,16 @@ def simulate(**options: Any) -> Viewed:
           --policy none,my_module:MyPolicy --timeline ./request.png
 
     \b
-    A policy of your own, in my_module.py of this folder:
+    Your own policy is a class, here in my_module.py of the current folder:
       class MyPolicy:
-          def propose(self):  # the next draft length, 0 for none
+          def propose(self):  # returns the next draft length, 0 for no draft
               return 3
           def observe(self, emitted_tokens, step_time):
-              pass  # accepted tokens + 1, the target's own; time in seconds
-    Its __init__ may have parameters step_time, max_draft_length, draft_lengths
-    and generator, which are passed in, and settings:
-    my_module:MyPolicy:window=20.
-    All policies: specmodel list policies.
+              pass  # emitted_tokens: accepted tokens + 1; step_time: seconds
+    Your class's __init__ may have the parameters step_time, max_draft_length,
+    draft_lengths and generator, which specmodel passes in. __init__ may also
+    have settings of your own, as in my_module:MyPolicy:window=20.
+    To see all policies, run specmodel list policies.
     """
     from specmodel.cli.options import manner_from, where_from
     from specmodel.core.base.files import write_text

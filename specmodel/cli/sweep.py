@@ -20,8 +20,8 @@ from specmodel.plan import sweeps
 MOST_WITHOUT_YES = 1_000_000_000
 """Largest number of points that are computed without --yes [-]."""
 
-_DEFAULTS = {"engine": "vllm", "drafter": "the model's usual one"}
-_DEFAULTS |= {"draft_length": "the best of each row", "batch_size": BATCH_SIZES}
+_DEFAULTS = {"engine": "vllm", "drafter": "the model's usual drafter"}
+_DEFAULTS |= {"draft_length": "the best length in each row", "batch_size": BATCH_SIZES}
 _SINGLE = ("measured_draft_length", "max_draft_length", "task")
 """Options with one value for the whole sweep."""
 
@@ -36,15 +36,18 @@ def _axis(name: str) -> settings.Add:
 @settings.options(two_words(), *map(_axis, OPTIONS), settings.ignore_option("target", "drafter"))
 @settings.options_of("sweep")
 def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> None:
-    """Predict every combination of the given lists and ranges, however many there are.
+    """Predict every combination of the lists and ranges that you give.
 
-    For a single model, the default drafter is its usual one, and the default acceptance is the
-    published one. Without draft lengths, each row has the best one in column draft_length.
+    If you give a single model, its usual drafter and its published acceptance are the defaults.
+    Without --draft-length, each row uses the best draft length and shows it in column draft_length.
 
-    The first option typed for target, drafter, hardware and their settings varies slowest, and
-    --set last. Next come lengths of prompts and outputs, context length, batch size, draft length,
-    verify tokens and acceptance. Numbers are written as float32. draft_time includes the host time
-    that a step waits for. It falls as the target's pass grows, because the host works during it.
+    From row to row, target, drafter, hardware and their settings vary slowest, in the order in
+    which you type them, followed by --set. Prompt and output lengths, context length, batch size,
+    draft length and verified tokens vary faster, in this order. Acceptance varies fastest. Numbers
+    are float32.
+
+    Column draft_time includes the CPU time that a step waits for. The wait in draft_time is shorter
+    if the target's forward pass is longer, because the CPU works during the forward pass.
 
     \b
     Examples:
@@ -104,7 +107,7 @@ def _write(plan: sweeps.Plan, output: str, **how: Any) -> None:
         with told_progress(plan.num_points, "points", "Sweeping") as tell:
             kept = sweeps.sweep_to_file(plan, output, progress=tell, **how)
     except KeyboardInterrupt:
-        click.echo("specmodel: interrupted: the same command goes on from what is done", err=True)
+        click.echo("specmodel: interrupted: the same command continues this sweep", err=True)
         raise click.exceptions.Exit(130) from None
     of_them = f" ({kept:,} of them kept from an earlier run)" if kept else ""
     rate = float(f"{(plan.num_points - kept) / (time.perf_counter() - start):.2g}")

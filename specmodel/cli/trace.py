@@ -21,15 +21,18 @@ from specmodel.simulate import traces
 
 @click.group(cls=WholeList)
 def trace() -> None:
-    """Make and describe acceptance traces: tokens accepted at each position of an output.
+    """Make and describe acceptance traces, which list the accepted tokens at each output position.
 
-    Each line of a trace is a request with these keys:
-    accepted_tokens, a list: how many tokens the target accepts of a draft that starts at each
-    output position; proposed_tokens, a list: how many the drafter proposes there, by default the
-    most that are ever accepted; prompt_tokens, if known; accepted_tokens_at_3, if a draft of 3
-    differs from the start of a longer draft, as for block drafters.
-    The header that `trace sample` writes is optional, and a line may be the list alone. A CSV or
-    Parquet file has a row for each position, with columns request and accepted_tokens.
+    A trace is a JSONL file with a request in each line. The key accepted_tokens lists how many
+    tokens the target accepts from a draft that starts at each output position. All other keys of a
+    request are optional. proposed_tokens lists how many tokens the drafter proposes at each
+    position; the default is the largest number that is ever accepted. prompt_tokens is the prompt's
+    length. Give accepted_tokens_at_3 if a draft of 3 tokens is not the start of a longer draft, as
+    with block drafters.
+
+    A line of a trace may be only the list of accepted tokens. The header line, which `trace sample`
+    writes, is optional. A trace may also be a CSV or Parquet file with a row for each output
+    position and the columns request and accepted_tokens.
 
     \b
     Examples:
@@ -42,11 +45,12 @@ def trace() -> None:
 @click.argument("input_", metavar="INPUT.jsonl")
 @options_of("ngram")
 def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any) -> None:
-    """Compute the exact trace of a prompt-lookup drafter.
+    """Compute the exact acceptance trace of a prompt-lookup drafter.
 
-    This needs no model and no GPU. Each line of INPUT.jsonl is a request with prompt_token_ids
-    and output_token_ids of greedy decoding. The public benchmark of the n-gram presets looks up 7
-    to 3 tokens. In predict, give the share of steps that propose as --proposal-rate.
+    The command needs no model and no GPU. Each line of INPUT.jsonl is a request with
+    prompt_token_ids and output_token_ids of greedy decoding. The benchmark from which the n-gram
+    presets come looks up the last 7 to 3 tokens. In predict, give the share of steps in which the
+    drafter proposes tokens as --proposal-rate.
 
     \b
     Example:
@@ -77,7 +81,7 @@ def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any)
 def sample(
     preset: str, output: str, requests: int, output_tokens: int, seed: int, overwrite: bool
 ) -> None:
-    """Draw a trace from a preset, or from a TOML file of the same form.
+    """Draw a random trace from a preset, or from a TOML file with the fields of a preset.
 
     \b
     Example:
@@ -94,9 +98,10 @@ def sample(
 @trace.command()
 @click.argument("names", metavar="FILE|PRESET...", nargs=-1, required=True)
 def describe(names: tuple[str, ...]) -> None:
-    """Show tokens per step, and how acceptance clusters, of traces or presets.
+    """Show the tokens per step of traces or presets, and how accepted tokens cluster.
 
-    For a preset, 1000 requests of 512 tokens are drawn and compared with the measurement.
+    For a preset, the command draws 1000 requests of 512 tokens and compares them with the published
+    measurement.
 
     \b
     Example:

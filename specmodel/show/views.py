@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from specmodel.show.forms import Answer
 
 VIEWS = {
-    "verdict": ("verdict", "whether it pays, by batch size"),
+    "verdict": ("verdict", "whether speculation pays at each batch size"),
     "lengths": ("points:lengths", "the speedup of each draft length"),
-    "peak": ("points:peak", "at which batch sizes it pays, and where most"),
+    "peak": ("points:peak", "at which batch sizes speculation pays, and its largest speedup"),
     "terms": ("terms", "how much each cost reduces target efficiency and speedup"),
     "break-even": ("points:break_even", "the acceptance that is needed"),
-    "tasks": ("points:tasks", "the best draft length by kind of task, such as code and chat"),
-    "plain": ("points:plain", "decoding without a draft: TPOT, throughput, memory"),
+    "tasks": ("points:tasks", "the best draft length for each kind of task, such as code or chat"),
+    "plain": ("points:plain", "TPOT, throughput and memory without speculation"),
 }
 """Module of each view, its function if that is not `answer`, and a description."""
 

@@ -24,7 +24,7 @@ OUTPUTS = ["one.csv", "parts/"] if find_spec("pyarrow") else ["one.csv"]
 CUT = "import specmodel.plan.sweeps.plan as planning; planning.PART = 4000"
 
 
-INTERRUPTED = "specmodel: interrupted: the same command goes on from what is done\n"
+INTERRUPTED = "specmodel: interrupted: the same command continues this sweep\n"
 
 
 def as_frame(text):

@@ -276,7 +276,7 @@ def test_interruptions(calibrate, monkeypatch, capsys, tmp_path, more, same):
 
     put(Interrupted, monkeypatch)
     assert calibrate(*more) == 130
-    assert f"{same} goes on from there." in capsys.readouterr().err
+    assert f"{same} continues this run." in capsys.readouterr().err
     assert len(names(tmp_path / "mine.csv")) == (80 - 12 if more else 0) + 3
     put(FakeBench, monkeypatch)
     assert calibrate() == 0

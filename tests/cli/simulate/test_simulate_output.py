@@ -49,7 +49,7 @@ def test_defaults_are_those_of_the_help(run, document):
     given += " --context-length 1024 --set timing_noise=0.02"
     assert document(PREDICTED + given)["policies"] == policies
     help_text = run("simulate --help", one_line=True)
-    assert "[default: the trace's prompt lengths, or 1024]" in help_text
+    assert "[default: the prompt lengths in the trace, or 1024]" in help_text
     assert "[default: none, fixed:1 to fixed:3, best-fixed, cascade, oracle]" in help_text
     drawn = PREDICTED.replace("--requests 12 --output-tokens 60", "--policy none")
     assert "300 requests of 512 tokens" in run(drawn, one_line=True)
