@@ -61,7 +61,7 @@ def test_the_least_bound_is_named_where_several_lengths_were_measured():
     given = Acceptance(tokens_per_step=[2.5, 2.5], measured_draft_length=[2, 4])
     refused(r"at most 2, as only 0\.5 of the steps", given.where_proposed, 0.5)
     share = Acceptance(step_efficiency=[0.9, 0.9], measured_draft_length=[2, 4])
-    refused(r"at most 0\.6, as 0\.5 of the steps", share.where_proposed, 0.5)
+    refused(r"at most 0\.6, as only 0\.5 of the steps", share.where_proposed, 0.5)
 
 
 def test_mean_by_position_against_monte_carlo():

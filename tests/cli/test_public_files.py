@@ -76,7 +76,7 @@ def test_golden_lengths_are_rates_for_all_lengths(kind, text, document, refuse):
     rows = document(f"acceptance {path}")["rows"]
     assert rows[-1]["tokens_per_step"] == longest
     assert rows[-1]["by_rates"] == pytest.approx(longest, rel=0.01)
-    refuse(f"fit engine {path} {WHERE}", "to read its acceptance")
+    refuse(f"fit engine {path} {WHERE}", "reads its acceptance")
 
 
 @cases(

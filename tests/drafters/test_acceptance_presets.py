@@ -130,7 +130,7 @@ def test_another_targets_may_be_named_but_not_another_drafters():
     own = load_acceptance("deepseek-v3", "mtp")
     assert load_acceptance("qwen3-32b", "mtp", "deepseek-v3-mtp").source == own.source
     for drafter, name in (("eagle3", "glm-5.2-mtp"), ("mtp", "kimi-k3-dspark")):
-        expected = rf"^acceptance: got '{name}'; .*of {drafter}"
+        expected = rf"^acceptance: got '{name}'; .*with {drafter}"
         refused(expected, load_acceptance, "GLM-5.2", drafter, name)
     unknown = "got 'kimi-k3-dspec'; expected preset or a name such as kimi-k3-dspark"
     refused(unknown, load_acceptance, "GLM-5.2", "mtp", "kimi-k3-dspec")

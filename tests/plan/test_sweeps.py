@@ -125,7 +125,7 @@ WRONG += [({"hardware.memory.peak_bytes_per_s": [3e12, 10**400]}, r"changes \S+p
 @each_row(("changes", "message"), WRONG)
 def test_bad_values_are_refused_before_anything_is_computed(changes, message):
     told = refused(f"^{message}", plan_sweep, axes_of(changes))
-    assert told.count("; expected ") == 1
+    assert told.count("; expected ") <= 1
     assert "array(" not in told
 
 

@@ -70,7 +70,7 @@ def known_name(typed: str, names: Iterable[str], argument: str) -> str | None:
     hyphened = {name.lower().replace("_", "-"): name for name in known if plain}
     starting = [name for spelling, name in hyphened.items() if spelling.startswith(plain)]
     if len(starting) > 1:
-        raise InputError(argument, typed, f"one full name: {' or '.join(starting)}")
+        raise InputError(argument, typed, f"a full name: {', '.join(starting)}")
     return starting[0] if starting else None
 
 

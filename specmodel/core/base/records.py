@@ -289,7 +289,7 @@ def _fault(cls: type[Record], value: Any, error: ValidationError, argument: str)
     if message.startswith("Invalid value"):  # of the field with the kind of a record
         return InputError(name, value, " or ".join(_kinds(of)))
     if get_origin(kind) is Literal:
-        return InputError(name, value, f"one of {', '.join(map(str, get_args(kind)))}")
+        return InputError(name, value, ", ".join(map(str, get_args(kind))))
     if message.startswith("Object"):
         return _wrong_keys(kind, value, message, name)
     if "out of range" in message:

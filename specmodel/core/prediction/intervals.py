@@ -183,7 +183,9 @@ def _drawn_steps(
 ) -> tuple[Evaluation, tuple[int, ...], Draws]:
     """Return the points with drawn errors along the first axis, their shape, and the draws."""
     if deployment.kernels.record is None:
-        expected = f"Intervals need a stack with known errors. {deployment.kernels.stack} has none."
+        expected = (
+            f"The errors of {deployment.kernels.stack} are unknown. Use a fitted or typical stack."
+        )
         raise InputError("interval", True, expected)
     known = 0 if acceptance.form == "acceptance_by_position" else acceptance.rate()
     shape = np.broadcast_shapes(*(array.shape for array in points.values()), np.shape(known))

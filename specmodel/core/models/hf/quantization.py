@@ -98,7 +98,7 @@ def _check_agreement(own: "_Checkpoint", other: "_Checkpoint") -> None:
     for field, value in _dtypes(own).items():
         is_silent = field == "kv_dtype" and own.recipe.kv_dtype is None
         if value != others[field] and not is_silent:
-            expected = f"{others[field]}, which {BESIDE} contains"
+            expected = f"{others[field]}, as in {BESIDE}"
             raise InputError(own.name, f"{field} {value}", expected)
 
 
