@@ -163,7 +163,7 @@ def test_the_number_of_gpus_that_ran_is_found(ran, named, kind, run, ended):
 
 def test_a_profile_that_is_there_is_kept(run, refuse):
     Path("mine.toml").write_text("mine\n")
-    told = "--output: got 'mine.toml'; expected a new name"
+    told = "--output: got 'mine.toml'. This file exists. Choose a new name"
     refuse(FIT.removesuffix(" --overwrite"), told, "--overwrite")
     assert Path("mine.toml").read_text() == "mine\n"
 

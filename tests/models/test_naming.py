@@ -37,7 +37,7 @@ def test_short_names_mean_the_sxm_card_of_80_gb_or_the_only_one():
 def test_several_beginnings_are_listed_but_a_whole_name_goes_before():
     assert known_name("qwen3-32b", ["qwen3-32b", "qwen3-32b-long"], "target") == "qwen3-32b"
     assert known_name("zzz", ["qwen3-32b"], "target") is None
-    with pytest.raises(InputError, match="full name: mixtral-8x22b or mixtral-8x7b"):
+    with pytest.raises(InputError, match="full name: mixtral-8x22b, mixtral-8x7b"):
         known_name("mixtral", ["mixtral-8x22b", "mixtral-8x7b", "olmoe-1b-7b"], "target")
 
 

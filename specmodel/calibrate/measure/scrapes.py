@@ -206,7 +206,7 @@ def _complete(engines: Mapping[str, Mapping[str, float]], where: str) -> Counts:
     needed = [DRAFTS, DRAFTED, ACCEPTED, *map(_at, range(max(positions, 1)))]
     for engine, counter in itertools.product(sorted(engines), needed):
         if counter not in engines[engine]:
-            raise InputError(where, f"engine {engine}".strip(), f"Counter {counter} is missing.")
+            raise InputError(where, engine or "one engine", f"Counter {counter} is missing.")
         # beyond 2⁵³, a counter that is a double no longer counts
         bounds = {"minimum": 0, "maximum": 2.0**53}
         check(f"{where} {counter}", engines[engine][counter], **bounds, whole=True)

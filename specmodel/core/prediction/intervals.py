@@ -184,7 +184,7 @@ def _drawn_steps(
     """Return the points with drawn errors along the first axis, their shape, and the draws."""
     if deployment.kernels.record is None:
         expected = (
-            f"The errors of {deployment.kernels.stack} are unknown. Use a fitted or typical stack."
+            f"Errors of {deployment.kernels.stack} are unknown. Use a fitted or typical stack."
         )
         raise InputError("interval", True, expected)
     known = 0 if acceptance.form == "acceptance_by_position" else acceptance.rate()
