@@ -213,7 +213,7 @@ def plan_facts(plan: Plan) -> dict[str, Fact]:
         "mean_speedup": Fact(schedule.mean_speedup),
         "last_batch_size": Fact(schedule.batch_size.size, "request"),
         "why_last": Fact(plan.end + (counted(plan) if is_full else "")),
-        "not_counted": Fact("" if is_loaded else "prompts of other requests"),
+        "not_counted": Fact("" if is_loaded else "prefill of other requests"),
         **_graphs(plan),
     }
     if schedule.max_draft_length:
@@ -315,5 +315,5 @@ def counted(plan: Plan) -> str:
     """Return as text the context, and the room for drafts, that memory holds for each request."""
     told = f" at context {max(plan.context_length)}"
     if plan.deployment.recurrent_model and plan.schedule.max_draft_length:
-        told += f", with room for drafts of {plan.schedule.max_draft_length} in each request"
+        told += f" and draft length {plan.schedule.max_draft_length}"
     return told

@@ -205,7 +205,7 @@ def replay_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Rep
     others = [name for name in presets if name.endswith("-ngram") != is_lookup]
     if others and deployment:
         kind = "n-gram look-up" if is_lookup else "a model or head"
-        warnings.append(f"the drafter is {kind}, but the acceptance is that of {', '.join(others)}")
+        warnings.append(f"the drafter is {kind}, but acceptance is that of {', '.join(others)}")
     names, variation = VARIATION, Variation(**given(asked, VARIATION))
     if not times.expert_time.any():
         refuse_given(asked, names[1:], "none, as no step time depends on experts")
@@ -222,7 +222,7 @@ def _refusals(where: Where, policies: Sequence[str]) -> list[str]:
         return []
     reasons, drafter = [], where.named.get("drafter")
     if drafter is not None and drafter not in METHODS:
-        reasons.append(f"it adapts {', '.join(METHODS)} only, not {drafter}")
+        reasons.append(f"it adapts only {', '.join(METHODS)}, not {drafter}")
     if (where.named.get("data_parallel") or 1) > 1:
         reasons.append("it does not adapt under data-parallel attention")
     return [f"SGLang would keep a static draft length: {reason}" for reason in reasons]
