@@ -147,9 +147,7 @@ def alternatives(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Altern
     full, counts = {name: name for name in kept}, {*gpus.values()}
     if len(counts) == 1:
         why = ", as the largest alternative needs" if even else ""
-        notes.insert(
-            0, f"{'All alternatives run' if len(kept) > 1 else 'Run'} on {gpus_told(*counts)}{why}."
-        )
+        notes.insert(0, f"All alternatives run on {gpus_told(*counts)}{why}.")
     else:
         full |= {n: f"{n} on {gpus_told(num)}" for n, num in gpus.items() if f"{num}x" not in n}
     hardware = listed("hardware", arguments["hardware"])
@@ -193,11 +191,7 @@ def _with_acceptance(
     lacking = {name: found.pop(name) for name in unknown if name not in typical}
     if not found:
         _ = next(iter(lacking.values())).known_acceptance  # refuses
-    told = (
-        [f"{'; '.join(typical)}: typical acceptance is assumed, as none is published."]
-        if typical
-        else []
-    )
+    told = [f"{'; '.join(typical)}: typical acceptance, as none is published."] if typical else []
     if lacking:
         names = {case.where.named.get("drafter") for case in lacking.values()}
         words = ",".join("0.4" if drafter in names else _USUAL for drafter in drafters)

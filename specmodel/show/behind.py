@@ -109,7 +109,7 @@ def _kernels(deployment: Deployment) -> str:
     if kernels.stack == TYPICAL or record.lent_by or not own:
         is_lent = bool(record.lent_by and own)
         lent = f"those of {name} on {record.lent_by} are used" if is_lent else _TEXTS["typical"]
-        values = {"by": "" if own else f" for these dtypes of {name}", "lent": lent}
+        values = {"by": "" if own else f" in these dtypes for {name}", "lent": lent}
         values |= {"gpu": gpu, "errors": errors.replace(" (typical)", "")}
         return str(_TEXTS["lent"].format_map(values))
     judged = "held-out shapes" if all(own) else "the fitted shapes"

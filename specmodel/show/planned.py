@@ -53,11 +53,7 @@ def schedule(plan: Plan) -> Answer:
         "units": units(rows[0]),
         "rows": rows,
     }
-    given = (
-        f"for {plan.config.name}, paste into {plan.place}",
-        f"made for {plan.limits}",
-        *plan.caveats,
-    )
+    given = (f"for {plan.config.name}, in {plan.place}", f"made for {plan.limits}", *plan.caveats)
 
     return Answer(
         page=lambda: report.page(plan, words, _for_engine(plan), text_table(ranges, "ranges")),
@@ -76,10 +72,9 @@ def _for_engine(plan: Plan) -> str:
     if not plan.fragment:
         return ""
     since = f" {plan.config.since} or newer" if plan.is_schedule and plan.config.since else ""
-    head = f"For {plan.config.name}, paste into {plan.place}:"
-    if plan.config.start:
-        own = " (DRAFTER: the drafter's path)" * ("DRAFTER" in plan.fragment)
-        head = f"Start command for {plan.config.name}{since}{own}:"
+    own = " (DRAFTER: the drafter's path)" * ("DRAFTER" in plan.fragment)
+    start = f"Start command for {plan.config.name}{since}{own}:"
+    head = start if plan.config.start else f"For {plan.config.name}, paste into {plan.place}:"
     notes = [wrap(f"{'. '.join(plan.caveats)}.")] if plan.caveats else []
     return "\n".join([wrap(head), _command(plan), *notes])
 

@@ -205,7 +205,7 @@ def replay_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Rep
     others = [name for name in presets if name.endswith("-ngram") != is_lookup]
     if others and deployment:
         kind = "n-gram look-up" if is_lookup else "a model or head"
-        warnings.append(f"the drafter is {kind}, but acceptance is that of {', '.join(others)}")
+        warnings.append(f"the drafter is {kind}, but the acceptance is that of {', '.join(others)}")
     names, variation = VARIATION, Variation(**given(asked, VARIATION))
     if not times.expert_time.any():
         refuse_given(asked, names[1:], "none, as no step time depends on experts")

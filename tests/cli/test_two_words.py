@@ -31,7 +31,9 @@ def test_the_first_lines_say_the_answer_and_what_was_taken(run, rows):
     text = run("predict qwen3.5-397b h200")
     assert len([line for line in text.splitlines() if line]) <= 23
     opening = in_one_line(text.partition("\n\n")[0])
-    most = r"Turn speculation on: speedup [\d.]+x at batch size 1 with draft length 4 \(80 % interval"
+    most = (
+        r"Turn speculation on: speedup [\d.]+x at batch size 1 with draft length 4 \(80 % interval"
+    )
     assert re.match(most, opening)
     assert "Qwen3.5-397B-A17B + MTP head on 8 x NVIDIA H200 SXM" in opening
     best = max(rows("predict qwen3.5-397b h200"), key=lambda row: row["speedup"])

@@ -51,9 +51,9 @@ def test_flags_mean_arguments(line, told):
 
 @one_case(
     "flags note",
-    ("--enable-lora", "adapters are not modelled"),
-    ("--enable-eplb", "copies of busy experts are not modelled"),
-    ("--all2all-backend naive", "may select kernels that are not modelled"),
+    ("--enable-lora", "does not model LoRA adapters"),
+    ("--enable-eplb", "does not model copies of busy experts"),
+    ("--all2all-backend naive", "may select kernels that specmodel does not model"),
     ("--port 80 --trust-remote-code", "no effect on the prediction: --port, --trust-remote-code"),
     ("--max-num-seqs 64", "no effect on the prediction"),
     ("--not-there 7", "unknown, ignored: --not-there"),
@@ -181,7 +181,7 @@ date "$(date +%s)"
 def test_variables_and_files_of_a_script_are_filled_in(command, told):
     words, notes = said(f"{SCRIPT}{command} > log 2>&1 &")
     assert words == told
-    assert "not set in the command" in "; ".join(notes)
+    assert "the command does not set this variable" in "; ".join(notes)
 
 
 @one_case(

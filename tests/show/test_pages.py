@@ -23,7 +23,10 @@ def test_of_an_engine_that_is_not_modelled_no_answer_is_sure(asked, kind):
     views = [p.report(), *(str(p.view(name)) for name in ("peak", "lengths", "break-even"))]
     answers = [" ".join(text.split()) for text in (*views, json.dumps(p.to_dict()))]
     assert all(str(told[0]).split(":")[0] in text for text in answers if told)
-    sure = [bool(re.search(r"\b[Ss]urely\b|published runs predicted|speedup_low", text)) for text in answers]
+    sure = [
+        bool(re.search(r"\b[Ss]urely\b|published runs predicted|speedup_low", text))
+        for text in answers
+    ]
     assert any(sure) != bool(kind)
     is_sure = not kind and p.facts["ground_kind"].value == "known"
     assert ("Turn speculation on" in views[0], "may pay: " in views[0]) == (is_sure, not is_sure)

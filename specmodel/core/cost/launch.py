@@ -145,7 +145,7 @@ def _drafting(
     if drafter == path:
         return _by_name(path, notes)
     if path:
-        notes.append(f"{path}: this head is not read; the usual {drafter} is assumed")
+        notes.append(f"{path}: this path is not read; the usual {drafter} is assumed")
     return drafter
 
 
