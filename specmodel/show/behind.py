@@ -114,11 +114,11 @@ def _kernels(deployment: Deployment) -> str:
         return str(_TEXTS["lent"].format_map(values))
     judged = "held-out shapes" if all(own) else "the fitted shapes"
     if kernels.measured_here:
-        return f"Kernels: measured here, {record.date} ({name}); mean error {errors} on {judged}."
+        return f"Kernels: measured here, {record.date} ({name}); mean error on {judged}: {errors}."
     wanted = deployment.engine.stack
     if wanted not in (None, kernels.stack) and wanted not in deployment.hardware.fitted:
         name += f" ({deployment.engine.name}'s own were not timed on {gpu})"
-    return f"Kernels: {name}, fitted; mean error {errors} on {judged}."
+    return f"Kernels: {name}, fitted; mean error on {judged}: {errors}."
 
 
 def assumed_text(assumed: Mapping[str, Any]) -> str:

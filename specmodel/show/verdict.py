@@ -160,7 +160,8 @@ def _paste(
 def _kind(judged: Verdict, prediction: Prediction, decision: Decision | None) -> str:
     """Return the kind of headline, by its name in ``pages.toml``."""
     if not any(row["fits"] for row in judged.rows):
-        return "turns" if prediction.evaluation.at_once else "unfit"
+        take_turns = prediction.evaluation.at_once and prediction.max_batch_size.any()
+        return "turns" if take_turns else "unfit"
     if not judged.has_drafts:
         if any(row["best_draft_length"] for row in judged.rows):
             return "idle"

@@ -88,7 +88,7 @@ def test_the_waterfalls_are_printed_with_both_ends(run):
     expected = [p.target_efficiency, p.speedup]
     assert predicted == [[f"{value:.3f}" for value in values] for values in expected]
     words = in_one_line(out)
-    sentences = words.split(" Target efficiency")[0].split("Speedup at batch size ")[1:]
+    sentences = words.split(" What reduces")[0].split("Speedup at batch size ")[1:]
     for limit, sentence in zip(p.limited_by, sentences, strict=True):
         assert f"{limit} 0." in sentence
     told = f"Speedup at batch size 1: {p.speedup[0]:.2f}x with 3 drafted; the ideal is 4.00x."

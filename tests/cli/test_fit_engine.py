@@ -42,7 +42,7 @@ def test_two_files_move_a_profile_to_the_host_that_ran_them(run):
     assert engine.fit.fitted_on.batch_size == (1, 1)
     rows = [line.split() for line in out.splitlines() if line.startswith(("plain", "eagle3"))]
     assert [row[1:4] for row in rows] == [["1", "1", "4.46ms"], ["1", "1.86", "6.23ms"]]
-    moved, _, assumed = out.partition("\nmoved ")[2].partition("Assumed")
+    moved, _, assumed = out.partition("\nparameter ")[2].partition("Assumed")
     left_open = [line.split()[0] for line in moved.splitlines() if "not determined" in line]
     assert "host_speed" not in left_open
     written = f"{1e6 * engine.draft_pass_time:.3g}us"
@@ -64,7 +64,7 @@ def test_vllm_s_files_start_from_its_profile_and_say_what_ran(run):
 
 def test_a_drafter_is_asked_for_only_where_runs_draft(run, refuse):
     told = "--target gpt-oss-120b --hardware h200_sxm"
-    assert "\nmoved " in run(f"fit engine plain.json {told}")
+    assert "\nparameter " in run(f"fit engine plain.json {told}")
     for none in ("", "--drafter none"):
         refuse(f"fit engine plain.json eagle3.json {told} {none}", "--drafter: none given")
 

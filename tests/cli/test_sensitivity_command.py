@@ -16,7 +16,7 @@ DATA_SHEET = COMMAND + " --engine ideal --stack datasheet --routing-correlation 
 def test_people_see_80_columns_programs_all(command, run, document):
     out, found = run(command), document(command)
     assert len(widest(out)) <= 80
-    titles = ("1 % more of", "one at a time", "share of the variance", "Inputs vary", "Assumed:")
+    titles = ("1 % more of", "one at a time", "share of the variance", "The shares of", "Assumed:")
     places = [out.index(title) for title in titles]
     assert places == sorted(places)
     assert f"peedup {found['speedup']:.2f}, " in out

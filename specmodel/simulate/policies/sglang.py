@@ -152,7 +152,7 @@ class AdaptiveSteps(LearningPolicy):
     """
 
     name = "sglang"
-    words = "SGLang's adaptive rule: follows the mean number of accepted tokens"
+    words = "SGLang's adaptive rule: the draft length follows the mean number of accepted tokens"
     policy_state = "server"
     notes = ("the replay uses only the slot for batch size 1",)
     rule = staticmethod(sglang)
