@@ -69,7 +69,7 @@ def test_break_even_says_where_an_acceptance_by_context_pays(run, rows):
     assert gains[1] < 1 < gains[0]
     for row, without in zip(found, rows(EVEN + points), strict=True):
         assert {name: row[name] for name in without} == pytest.approx(without)
-    assert "With your acceptance, speculation pays at 1 of 2 points." in run(
+    assert "With your acceptance, speculation pays at 1 of 2 points " in run(
         EVEN + points + own, one_line=True
     )
 

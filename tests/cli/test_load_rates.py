@@ -84,7 +84,7 @@ def test_a_rate_too_high_does_not_hide_the_others(run, rows):
     page = run(f"{line} 1,90")
     told = in_one_line(page)
     assert "Warning: none of these policies sustains 90 requests/s. Above about " in told
-    assert told.startswith("Lowest TPOT: schedule, at 1 requests/s.")
+    assert told.startswith("Policy with the lowest TPOT: schedule, at 1 requests/s.")
     assert "\n       1  none" in page
     alone = rows(f"{line} 90")
     assert [row for row in rows(f"{line} 1,90") if row["request_rate"] == 90] == alone

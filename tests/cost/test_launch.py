@@ -72,7 +72,7 @@ def test_other_flags_are_told(flags, note):
     ("vllm serve x/y -pp 2", "0.71x at 1 request and 0.88x at 8"),
     ("sglang serve --model x/y --pp-size 2", "does not model pipelines"),
     ("trtllm-serve x/y --pp_size 2", "does not model pipelines"),
-    ("vllm serve x/y --cpu-offload-gb 20", "many times too fast"),
+    ("vllm serve x/y --cpu-offload-gb 20", "much too short times"),
     ("llama-server -m x --spec-draft-p-min 0.6", "too small a gain"),
     ("llama-server -m x -nkvo", "does not model a KV cache on the host"),
     ("llama-server -m x --spec-default", "ngram-mod, which specmodel does not model"),

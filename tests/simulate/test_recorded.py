@@ -71,8 +71,18 @@ KINDS = {
         ["left out: 1"],
         [0, 40],
     ),
-    "vLLM": ("r.json", json.dumps(DETAILED), ["left out: 1", "vLLM writes"], [0, 0.5]),
-    "AIPerf": ("profile_export.jsonl", AIPERF, ["left out: 1", "AIPerf writes"], [0, 0.5]),
+    "vLLM": (
+        "r.json",
+        json.dumps(DETAILED),
+        ["left out: 1", "vLLM does not write requests"],
+        [0, 0.5],
+    ),
+    "AIPerf": (
+        "profile_export.jsonl",
+        AIPERF,
+        ["left out: 1", "AIPerf does not write requests"],
+        [0, 0.5],
+    ),
 }
 
 
