@@ -226,7 +226,7 @@ def test_the_watcher_does_not_touch_the_device(gpu):
     ("answer", "expected"),
     [
         ("570.1, 1980, 1980, 0, 0x0000000000000000", []),
-        ("570.1, 1980, 1980, 60, 0x0000000000000000", ["busy: 60 % in use before the run"]),
+        ("570.1, 1980, 1980, 60, 0x0000000000000000", ["busy: 60 % utilization before the run"]),
         ("570.1, 900, 1980, 3, 0x0000000000000088", [
             "throttled: power brake", "throttled: slowdown"]),
         ("570.1, [N/A], [N/A], [N/A], [N/A]", []),

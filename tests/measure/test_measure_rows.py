@@ -161,7 +161,7 @@ def test_a_drifting_machine_is_flagged(tmp_path, monkeypatch):
 @cases(
     "factor told",
     (20.0, "gemm is fitted with a mean error of"),
-    (1e5, "gemm is not in the profile (measurements"),
+    (1e5, "gemm is missing in the profile (measurements"),
 )
 def test_noisy_timings_are_kept_and_warned_of(tmp_path, monkeypatch, factor, told):
     """A kind that cannot be fitted used to end the command: days of timings and no profile."""

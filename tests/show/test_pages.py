@@ -24,8 +24,7 @@ def test_of_an_engine_that_is_not_modelled_no_answer_is_sure(asked, kind):
     answers = [" ".join(text.split()) for text in (*views, json.dumps(p.to_dict()))]
     assert all(str(told[0]).split(":")[0] in text for text in answers if told)
     sure = [
-        bool(re.search(r"\b[Ss]urely\b|On published runs|speedup_low", text))
-        for text in answers
+        bool(re.search(r"\b[Ss]urely\b|On published runs|speedup_low", text)) for text in answers
     ]
     assert any(sure) != bool(kind)
     is_sure = not kind and p.facts["ground_kind"].value == "known"
