@@ -170,7 +170,7 @@ def break_even(prediction: Prediction) -> Answer:
     words = texts["lines"] if "pays_from" in facts else [texts["none"]]
 
     def tables() -> list[str]:
-        title = f"speedup\nat {tokens:.2f}" if tokens else "speedup\nat yours"
+        title = f"speedup\nat {tokens:.2f}" if tokens else "speedup\nat your own"
         cells = text_table(at_usual, of_table("break_even", speedup=title))
         if varies("draft_length", kept):
             by_length = [

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from specmodel.show.forms import Answer
 
 VIEWS = {
-    "verdict": ("verdict", "whether it pays, by batch size"),
+    "verdict": ("verdict", "whether speculation pays, by batch size"),
     "lengths": ("points:lengths", "the speedup of each draft length"),
-    "peak": ("points:peak", "at which batch sizes it pays, and where most"),
+    "peak": ("points:peak", "the batch sizes at which speculation pays"),
     "terms": ("terms", "how much each cost reduces target efficiency and speedup"),
-    "break-even": ("points:break_even", "the acceptance that is needed"),
+    "break-even": ("points:break_even", "the acceptance that speculation needs to pay"),
     "tasks": ("points:tasks", "the best draft length by kind of task, such as code and chat"),
     "plain": ("points:plain", "decoding without a draft: TPOT, throughput, memory"),
 }
