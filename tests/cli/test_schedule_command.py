@@ -118,7 +118,7 @@ def test_a_gain_within_the_tolerance_is_not_worth_it(run, document):
     loose = f"{command} {below} --tolerance 0.5"
     best = max(document(loose)["rows"], key=lambda row: row["best_speedup"])
     most = f"{best['best_speedup']:.3f}x at batch size {best['batch_size']}"
-    told = f"Leave speculation off: the largest speedup, {most}, is within the tolerance "
+    told = f"Leave speculation off: the largest speedup, {most}, is within --tolerance of "
     assert run(loose, one_line=True).startswith(told)
 
 
