@@ -324,7 +324,9 @@ def test_all_reduces_of_a_group(lent, tmp_path, monkeypatch):
     assert (link.kind, link.num_gpus) == ("nvlink", 2)
     assert link.collective_latency == pytest.approx(cuda_standin.KERNEL_SECONDS, rel=0.05)
     assert link.peak_bytes_per_s == pytest.approx(cuda_standin.BYTES_PER_S, rel=0.05)
-    assert "All-reduce over 2 GPUs: 1us and 2000 GB/s." in calibration_text(made, 0, 1)
+    assert "All-reduce over 2 GPUs: latency 1us, bandwidth 2000 GB/s." in calibration_text(
+        made, 0, 1
+    )
     assert not group.is_there
     assert group.calls > len(reduced)
     assert held == pytest.approx([0], abs=2**20)  # ranks find the memory free

@@ -123,7 +123,7 @@ def usual_drafter(
         target = load_architecture(target, weight_dtype=stored)
     drafter, why = taken_drafter(target)
     has_own = target.num_mtp_modules and drafter != "mtp"
-    own = {"own_drafter": "unused MTP module (--drafter mtp)"} if has_own else {}
+    own = {"own_drafter": "unused MTP module (drafter mtp)"} if has_own else {}
     return target, drafter, {"drafter": f"{drafter} ({why})", **own}
 
 
