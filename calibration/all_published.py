@@ -46,7 +46,7 @@ ERRORS = ("mean_error", "median_error", "percentile_90_error", "shape_spread", "
 ENGINES: dict[str, dict[str, Any]] = {
     "vllm-moesd-2025": {
         "stack": "vllm",
-        "version": "vLLM of 2025, its version not published",
+        "version": "vLLM of 2025, version not published",
         "table": "moesd_vllm_a800.csv",
         "name": "vLLM of the MoESD paper (2025)",
         "vary": ["draft_kernel_time", "reject_time_per_request", "reject_time_per_token"],

@@ -86,9 +86,9 @@ ENGINES: dict[str, dict[str, Any]] = {
 """Properties of the fitted engines that runs do not determine."""
 
 VERSIONS = {
-    "sglang": "SGLang with spec v2, 0.5.4 of October 2025; default from 0.5.7 (2026) on",
+    "sglang": "SGLang 0.5.4 (October 2025) with spec v2, the default since 0.5.7",
     "sglang-v1": "SGLang 0.4.9 to 0.5.6 (July to December 2025), speculation without overlap",
-    "tensorrt-llm": "TensorRT-LLM 0.19 (May 2025), one graph a step",
+    "tensorrt-llm": "TensorRT-LLM 0.19 (May 2025), one CUDA graph per step",
     "vllm": "vLLM 0.14 to 0.24 (January to July 2026)",
 }
 

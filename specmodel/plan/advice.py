@@ -213,7 +213,7 @@ def plan_facts(plan: Plan) -> dict[str, Fact]:
         "mean_speedup": Fact(schedule.mean_speedup),
         "last_batch_size": Fact(schedule.batch_size.size, "request"),
         "why_last": Fact(plan.end + (counted(plan) if is_full else "")),
-        "not_counted": Fact("" if is_loaded else "prompts of other requests"),
+        "not_counted": Fact("" if is_loaded else "prefill of other requests"),
         **_graphs(plan),
     }
     if schedule.max_draft_length:
@@ -256,8 +256,9 @@ def _losses(plan: Plan) -> dict[str, Fact]:
     """Return the losses by a single length, by the engine's rule and by sharing all contexts."""
     schedule, has_one = plan.schedule, len(plan.schedule.ranges) == 1
     context, size = divmod(int(plan.speedup.argmin()), schedule.batch_size.size)
-    # a start command ends the batch at the last size
-    above = None if plan.config.start else int(schedule.draft_length[-1]) * plan.config.keeps_last
+    # a start command ends the batch at the last size; llama.cpp's options have no sizes
+    has_no_end = not plan.config.start and "{" in plan.fragment
+    above = int(schedule.draft_length[-1]) * plan.config.keeps_last if has_no_end else None
     slowest = {
         "slowest": Fact(float(plan.speedup.min())),
         "slowest_at": Fact(size + 1, "request"),
@@ -313,7 +314,6 @@ def _graphs(plan: Plan) -> dict[str, Fact]:
 
 def counted(plan: Plan) -> str:
     """Return as text the context, and the room for drafts, that memory holds for each request."""
-    told = f" at context {max(plan.context_length)}"
-    if plan.deployment.recurrent_model and plan.schedule.max_draft_length:
-        told += f", with room for drafts of {plan.schedule.max_draft_length} in each request"
-    return told
+    has_room = plan.deployment.recurrent_model and plan.schedule.max_draft_length
+    drafts = f" and draft length {plan.schedule.max_draft_length}" if has_room else ""
+    return f" at context {max(plan.context_length)}{drafts}"

@@ -147,7 +147,7 @@ def alternatives(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Altern
     full, counts = {name: name for name in kept}, {*gpus.values()}
     if len(counts) == 1:
         why = ", as the largest alternative needs" if even else ""
-        notes.insert(0, f"{'All on' if len(kept) > 1 else 'On'} {gpus_told(*counts)}{why}.")
+        notes.insert(0, f"All alternatives run on {gpus_told(*counts)}{why}.")
     else:
         full |= {n: f"{n} on {gpus_told(num)}" for n, num in gpus.items() if f"{num}x" not in n}
     hardware = listed("hardware", arguments["hardware"])

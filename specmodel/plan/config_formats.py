@@ -81,9 +81,9 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
     def place(self, schedule: Schedule, drafter: str, path: str | None) -> str:
         """Return as text where to put a schedule, and which options and keys it needs."""
         options = _sglang_options(schedule.max_draft_length, drafter, path)
-        needs = ", where DRAFTER is the drafter's path" if _file(drafter, path) == "DRAFTER" else ""
+        needs = " (DRAFTER: the drafter's path)" if _file(drafter, path) == "DRAFTER" else ""
         if drafter not in _VLLM_METHODS:
-            needs = ', with the "method" and the path of its "model"'
+            needs = ' (add the "method" and the path of its "model")'
         return self.where.format(options=options, needs=needs)
 
     def fragment(

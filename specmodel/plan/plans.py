@@ -27,12 +27,12 @@ from specmodel.core.prediction.table import Row
 from specmodel.plan.config_formats import ConfigFormat, default_path, graph_option, num_modules
 from specmodel.plan.schedule import DEFAULT_TOLERANCE, Schedule, draft_length_schedule
 
-_IN_MEMORY, _MORE_FIT = "the largest that fits in memory", "though more fit in memory"
+_IN_MEMORY, _MORE_FIT = "the largest that fits in memory", "although larger batches fit in memory"
 _STOPS = "where speculation stops paying"
 DEFAULT_MAX_BATCH_SIZE = 512
 """Largest batch size of a schedule where more would fit in memory [request]."""
 OF_ALL = "A schedule covers all batch sizes and draft lengths, so this has no effect."
-AS_ASKED = "as asked"
+AS_ASKED = "as requested"
 """Reason for the last batch size if the user gave it."""
 _MOST_JUDGED = 1000
 """Most batch sizes whose intervals are all computed [-]."""

@@ -71,7 +71,7 @@ def _dtypes(deployment: Deployment) -> list[str]:
     words = list[str]()
     for (stored, computed), name in names.items():
         is_shown = computed != stored or stored in small
-        words.append(f"{name} {stored}" + f" computed in {computed}" * is_shown)
+        words.append(f"{name} {stored}" + f" (computed in {computed})" * is_shown)
     in_vllm = deployment.stack == "vllm"
     has_option = in_vllm and deployment.hardware.computes_in_fp4 and ("mxfp4", "bf16") in names
     option = _TEXTS["mxfp4"] if has_option else ""
@@ -93,7 +93,7 @@ def _kernels(deployment: Deployment) -> str:
 
     kernels, record, gpu = deployment.kernels, deployment.kernels.record, deployment.hardware.name
     if record is None:
-        return "Kernels: the data sheet's peaks, which no kernel reaches."
+        return "Kernels: times from the data sheet's peaks, which no real kernel reaches."
     texts, own, run = dict[str, str](), list[bool](), kernels_of(deployment.target)
     for kind in (kind for kind in MAIN_KINDS if kind in run):
         place, fit = kernels.place(kind, *run[kind]), kernels.fit(kind, *run[kind])
@@ -108,17 +108,17 @@ def _kernels(deployment: Deployment) -> str:
     errors, name = ", ".join(texts.values()), f"{kernels.stack} {record.version}"
     if kernels.stack == TYPICAL or record.lent_by or not own:
         is_lent = bool(record.lent_by and own)
-        lent = f"{name} of {record.lent_by} is used" if is_lent else _TEXTS["typical"]
-        values = {"by": "" if own else f" in these dtypes by {name}", "lent": lent}
+        lent = f"those of {name} on {record.lent_by} are used" if is_lent else _TEXTS["typical"]
+        values = {"by": "" if own else f" in these dtypes for {name}", "lent": lent}
         values |= {"gpu": gpu, "errors": errors.replace(" (typical)", "")}
         return str(_TEXTS["lent"].format_map(values))
     judged = "held-out shapes" if all(own) else "the fitted shapes"
     if kernels.measured_here:
-        return f"Kernels: measured here, {record.date} ({name}); mean error {errors} on {judged}."
+        return f"Kernels: measured here, {record.date} ({name}); mean error on {judged}: {errors}."
     wanted = deployment.engine.stack
     if wanted not in (None, kernels.stack) and wanted not in deployment.hardware.fitted:
-        name += f" (none of {deployment.engine.name}'s are fitted on {gpu})"
-    return f"Kernels: {name}, fitted; mean error {errors} on {judged}."
+        name += f" ({deployment.engine.name}'s own were not timed on {gpu})"
+    return f"Kernels: {name}, fitted; mean error on {judged}: {errors}."
 
 
 def assumed_text(assumed: Mapping[str, Any]) -> str:

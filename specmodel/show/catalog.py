@@ -73,7 +73,7 @@ def _engine_words(name: str) -> str:
     if engine.fit:
         version = engine.fit.fitted_on.version if engine.fit.fitted_on else words
         words = f"{version}: {off_by(engine.fit)}"
-    return words + (f"; code read: {engine.code_read}" if engine.code_read else "")
+    return words + (f"; rules from the code of {engine.code_read}" if engine.code_read else "")
 
 
 _LENGTHS = (1, 3, 5)

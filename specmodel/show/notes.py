@@ -46,16 +46,16 @@ def _beyond_memory(v: Values) -> Values:
     places = " and ".join(f"{name} {value}" for name, value in v["fewest_at"].items())
     at = f" at {places}" if places else ""
     if v["largest_of_own"]:
-        largest = f"The largest of these that fits with its own draft is {v['largest_of_own']}"
-        largest += f"; with {v['longest']} drafted throughout, {v['largest']} fit"
+        largest = f"The largest given batch that fits with its draft is {v['largest_of_own']}"
+        largest += f"; with {v['longest']} drafted at all sizes, {v['largest']} requests fit"
     elif v["largest"]:
         largest = f"The largest batch that fits is {v['largest']}{at}"
     elif v["do_weights_fit"]:
-        largest = f"The weights fit, but not one request{at}"
+        largest = f"The weights fit, but not a single request{at}"
     else:
-        largest = "Not even the weights fit"
+        largest = "Not even the weights fit in memory"
     if v["plain"]:
-        largest += f" ({v['plain']} without a drafter); other requests wait"
+        largest += f" ({v['plain']} without a drafter); further requests wait"
     return _bytes(v, "needed", "usable", "capacity") | {"told": largest, "share": 100 * v["share"]}
 
 
@@ -72,7 +72,7 @@ def _with_drafts(v: Values) -> str:
         return ""
     first, last = v["drafts"]
     words = f" with {first:.0f} or more drafted"
-    return words + ("" if first == last else f" ({last:.0f} at {v['batch_sizes'][1]})")
+    return words + ("" if first == last else f" ({last:.0f} at batch size {v['batch_sizes'][1]})")
 
 
 def _graphs(v: Values) -> Values:
@@ -82,7 +82,7 @@ def _graphs(v: Values) -> Values:
 
 
 def _memory_ends_drafts(v: Values) -> Values:
-    at = f" at {v['batch_size']:.0f}" if v["are_several"] else ""
+    at = f" at batch size {v['batch_size']:.0f}" if v["are_several"] else ""
     return _bytes(v, "needed", "usable") | {"at": at}
 
 
@@ -94,18 +94,18 @@ def rates_read(v: Values) -> str:
     """
     (read, rates), *others = v["ways"].items()
     kind, _, listed = read.partition(":")
-    of = "all drafts, as vLLM prints them" if kind == "cumulative" else "drafts accepted so far"
+    of = "all drafts, as in vLLM's logs" if kind == "cumulative" else "drafts accepted so far"
     left = any(len(each) > len(rates) for _, each in others)
     ways = ", ".join(
-        f"{way} is {1 + v.get('rate', 1.0) * sum(accumulate(each[: v.get('length')], mul)):.2f}"
+        f"{way} gives {1 + v.get('rate', 1.0) * sum(accumulate(each[: v.get('length')], mul)):.2f}"
         for way, each in others
     )
-    bonus = ", without the 1 of the token that each step emits" if left else ""
-    return f"{listed}, of {of}{bonus}" + (f"; {ways} tokens per step" if ways else "")
+    bonus = ", without the 1 for the target's own token" if left else ""
+    return f"{listed}, shares of {of}{bonus}" + (f"; {ways} tokens per step" if ways else "")
 
 
 def _loaded_drafter(v: Values) -> Values:
-    spent = {"its pass": v["draft_time"], "the host's work": v["host_time"]}
+    spent = {"drafter pass": v["draft_time"], "host": v["host_time"]}
     least = 0.1 * sum(spent.values())
     parts = [f"{name} {si(time, 's')}" for name, time in spent.items() if time > least]
     return {"parts": " and ".join(parts)}
@@ -124,7 +124,7 @@ def _walked_keys(v: Values) -> Values:
 def _gpus(v: Values) -> Values:
     held = f"{v['requests']} requests" if v["requests"] > 1 else "a request"
     kept = "weights, drafter and" if v["has_drafter"] else "weights and"
-    others = "; compare tries other layouts of them" if v["count"] > 1 else ""
+    others = "; specmodel compare tries other layouts" if v["count"] > 1 else ""
     return {"held": held, "kept": kept, "others": others}
 
 
@@ -157,7 +157,7 @@ def _between_modules(v: Values) -> Values:
 
 
 def _typical_all_reduce(v: Values) -> Values:
-    return {"within": f", 80 % within a factor of {v['factor']:.1f}" * (v["factor"] > 1)}
+    return {"within": f" (80 %: within a factor of {v['factor']:.1f})" * (v["factor"] > 1)}
 
 
 _WORDS: dict[str, Callable[[Values], Values]] = {

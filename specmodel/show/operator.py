@@ -134,20 +134,20 @@ def fewest_gpus(prediction: Prediction) -> str:
     try:
         count = num_gpus(smallest_layout(prediction.deployment))
     except InputError as error:
-        return f"Not one request fits. {error.expected}"
+        return f"Not one request fits in memory. {error.expected}"
     held = "weights, drafter and {} requests of {:,} tokens".format(*HELD)
-    return f"Not one request fits: the fewest GPUs that hold {held} are {count}."
+    return f"Not one request fits in memory: {held} need at least {count} GPUs."
 
 
-def pasted(options: str, where: str) -> str:
-    """Return an engine's start options as lines of a shell command; "" without options."""
+def pasted(options: str, where: str, *, after: str = "") -> str:
+    """Return a text, and an engine's start options as lines of a shell command, if any."""
     if not options:
-        return ""
+        return wrap(after)
     own = " (DRAFTER: path of the head)" if "DRAFTER" in options else ""
     # a shell command may break lines only between options or within quotes
     whole = (each.replace("-config ", "-config\xa0") for each in re.split(r" (?=--)", options))
     shell = " \\\n".join(map(wrap, _together(whole)))
-    return f"{wrap(f'Paste into {where}{own}:')}\n{shell}"
+    return f"{wrap(f'{after}Paste into {where}{own}:')}\n{shell}"
 
 
 def _together(options: Iterable[str]) -> list[str]:

@@ -53,7 +53,7 @@ def schedule(plan: Plan) -> Answer:
         "units": units(rows[0]),
         "rows": rows,
     }
-    given = (f"for {plan.config.name}, {plan.place}", f"made for {plan.limits}", *plan.caveats)
+    given = (f"for {plan.config.name}, in {plan.place}", f"made for {plan.limits}", *plan.caveats)
 
     return Answer(
         page=lambda: report.page(plan, words, _for_engine(plan), text_table(ranges, "ranges")),
@@ -72,9 +72,11 @@ def _for_engine(plan: Plan) -> str:
     if not plan.fragment:
         return ""
     since = f" {plan.config.since} or newer" if plan.is_schedule and plan.config.since else ""
-    head = wrap(f"For {plan.config.name}{since}, {plan.place}:")
+    own = " (DRAFTER: the drafter's path)" * ("DRAFTER" in plan.fragment)
+    start = f"Start command for {plan.config.name}{since}{own}:"
+    head = start if plan.config.start else f"For {plan.config.name}, paste into {plan.place}:"
     notes = [wrap(f"{'. '.join(plan.caveats)}.")] if plan.caveats else []
-    return "\n".join([head, _command(plan), *notes])
+    return "\n".join([wrap(head), _command(plan), *notes])
 
 
 def _command(plan: Plan) -> str:
@@ -109,7 +111,7 @@ def comparison(found: Alternatives) -> Answer:
     def page() -> str:
         parts = [text_table(carried, "carried")] if carried else []
         is_best = any(case.draft_length is None for case in found.cases.values())
-        parts += [side_by_side(ranking, found.rooms, " with 1 drafted" * is_best)]
+        parts += [side_by_side(ranking, found.rooms, " with 1 token drafted" * is_best)]
         return _page(found, words, parts, [_COMPARED["layouts"]] * (len(layouts) > 1))
 
     return report.comparison(predictions, ranking.best, page, facts)
@@ -139,7 +141,7 @@ def side_by_side(ranking: Ranking, rooms: Mapping[str, int], drafted: str = "") 
     for row in ranking.kept:
         groups.setdefault(f"[{numbers[row['alternative']]}]", []).append(row)
     each = forms.by_batch_size(ranking.by_size, groups, _CELLS)
-    each = f"All alternatives: TPOT, speedup (draft length):\n{each}"
+    each = f"TPOT, speedup (draft length) of all alternatives:\n{each}"
     return "\n\n".join(["\n".join(legend), cells, each])
 
 
@@ -205,7 +207,7 @@ def sensitivity(found: Sensitivity) -> Answer:
 def _shares(rows: list[Row], words: str) -> str:
     """Return the visible shares of the variance of an output as a table."""
     if not rows:
-        return wrap(f"No range moves the {words}.")
+        return wrap(f"No input with a range changes the {words}.")
     visible = [row for row in rows if row["total"] >= _VISIBLE] or rows[:1]
     columns = of_table("shares", input=f"share of the variance\nof {words}")
     return text_table(visible[:_MOST_ROWS], columns)

@@ -25,8 +25,8 @@ from specmodel.show.glossary import PAGES
 from specmodel.show.views import case as case_of
 
 _KINDS = {
-    "break_even_tokens_per_step": "it pays",
-    "sure_tokens_per_step": "the interval is above 1",
+    "break_even_tokens_per_step": "speculation pays",
+    "sure_tokens_per_step": "the 80 % interval is above 1",
 }
 """Columns of acceptance, and what is true above it."""
 _USUAL = 3
@@ -48,7 +48,7 @@ def lengths(prediction: Prediction, *, interval: bool | None = None) -> Answer:
     rows = [{name: row[name] for name in names if name in row} for row in every]
     best = report.fitting([r for r in every if r["draft_length"] == r["best_draft_length"]])
     marked = [r | {"mark": "*" * (r["draft_length"] == r["best_draft_length"])} for r in rows]
-    cells = report.by_length(marked, "Speedup (*: the best)", "{mark}{speedup:.2f}")
+    cells = report.by_length(marked, "Speedup (*: the best length)", "{mark}{speedup:.2f}")
     tables = (cells + report.left_out(rows), wrap(report.ended(best, p)))
 
     top = max(best, key=lambda row: float(row["speedup"]))
@@ -170,7 +170,7 @@ def break_even(prediction: Prediction) -> Answer:
     words = texts["lines"] if "pays_from" in facts else [texts["none"]]
 
     def tables() -> list[str]:
-        title = f"speedup\nat {tokens:.2f}" if tokens else "speedup\nat yours"
+        title = f"speedup\nat {tokens:.2f}" if tokens else "speedup\nat your own"
         cells = text_table(at_usual, of_table("break_even", speedup=title))
         if varies("draft_length", kept):
             by_length = [
@@ -178,7 +178,7 @@ def break_even(prediction: Prediction) -> Answer:
                 for name, what in _KINDS.items()
                 if name in kept[0]
             ]
-            cells = "\n\n".join([f"With {usual} drafted:\n{cells}", *by_length])
+            cells = "\n\n".join([f"Draft length {usual}:\n{cells}", *by_length])
         dash = f"\n{texts['dash']}" * ("-" in cells.split())
         return [cells + dash + report.left_out(least)]
 

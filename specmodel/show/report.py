@@ -180,8 +180,7 @@ def if_it_fitted(verdict: str, largest: int = 0, counted: str = "") -> str:
     """
     unfit = f"Only batch sizes up to {largest} fit in memory{counted}"
     unfit = unfit if largest else "Nothing fits in memory"
-    they = "all did" if largest else "it did"
-    return f"{unfit}. If {they}: {verdict[:1].lower()}{verdict[1:]}"
+    return f"{unfit}. With enough memory: {verdict[:1].lower()}{verdict[1:]}"
 
 
 def opening(templates: Iterable[str], facts: Facts, fits: object) -> list[str]:

@@ -114,7 +114,7 @@ def _published(prediction: Prediction, turned: Turned) -> dict[str, Fact]:
     """Return the source of the published heads, or why there are none."""
     heads, others = turned.heads, case_of(prediction).heads
     if heads:
-        source = f"{heads.drafter} of {heads.num_targets} targets, by November 2026"
+        source = f"{heads.drafter} for {heads.num_targets} targets, by November 2026"
         return {"published": Fact(source)}
     if others:
         return {"longest_published": Fact(others.max_draft_length, "token")}

@@ -6,7 +6,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from specmodel.core.base.ranges import spans
-from specmodel.core.base.text import VERBOSE, wrap
+from specmodel.core.base.text import VERBOSE
 from specmodel.core.prediction.gains import sources_at
 from specmodel.core.prediction.ground import place_of
 from specmodel.core.prediction.outcome import Prediction
@@ -89,8 +89,7 @@ def answer(
         notes = []
         if not columns:
             length = ". ".join(lines(_TEXTS["length"], shown_facts))
-            length = wrap(f"{length}.") if length else ""
-            parts += ["\n".join(filter(None, [length, operator.pasted(*paste)]))]
+            parts += [operator.pasted(*paste, after=f"{length}. " if length else "")]
             limits = {row["limited_by"] for row in shown} if VERBOSE.get() else set()
             notes = [*lines([_TEXTS["layout"]], facts), limits_text(limits)]
         stated = operator.with_tokens(prediction, best, has_length="one_length" in facts)
@@ -161,7 +160,8 @@ def _paste(
 def _kind(judged: Verdict, prediction: Prediction, decision: Decision | None) -> str:
     """Return the kind of headline, by its name in ``pages.toml``."""
     if not any(row["fits"] for row in judged.rows):
-        return "turns" if prediction.evaluation.at_once else "unfit"
+        take_turns = prediction.evaluation.at_once and prediction.max_batch_size.any()
+        return "turns" if take_turns else "unfit"
     if not judged.has_drafts:
         if any(row["best_draft_length"] for row in judged.rows):
             return "idle"
@@ -194,7 +194,6 @@ def _words(kind: str, facts: Facts) -> list[str]:
 def _texts(kind: str, judged: Verdict, num_points: int) -> dict[str, Fact]:
     """Return the facts that only the page shows: places, and how often such advice was right."""
     points, best, risk, gain = judged.rows, judged.best, judged.risk, gain_of(judged.best)
-    is_several = judged.has_drafts and len(points) > 1
     full = [row for row in points if row["limited_by"] == "memory" and judged.has_drafts]
     sure = judged.where("pays")
     where = {"pays" if gain else "gains": sure if len(sure) < len(points) else []}
@@ -202,7 +201,6 @@ def _texts(kind: str, judged: Verdict, num_points: int) -> dict[str, Fact]:
     values = {
         "most_place": operator.place(best, points),
         "most_length": best["draft_length"],
-        "least_place": operator.place(judged.worst, points) if is_several else None,
         "open_chance": gain.chance if gain and gain.is_open else None,
         "points_that_fit": len(points) if len(points) < num_points else None,
         "points": num_points,

@@ -19,7 +19,7 @@ VIEWS = {
     "lengths": ("points:lengths", "the speedup of each draft length"),
     "peak": ("points:peak", "at which batch sizes speculation pays, and its largest speedup"),
     "terms": ("terms", "how much each cost reduces target efficiency and speedup"),
-    "break-even": ("points:break_even", "the acceptance that is needed"),
+    "break-even": ("points:break_even", "the acceptance that speculation needs to pay"),
     "tasks": ("points:tasks", "the best draft length for each kind of task, such as code or chat"),
     "plain": ("points:plain", "TPOT, throughput and memory without speculation"),
 }

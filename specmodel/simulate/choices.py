@@ -95,7 +95,7 @@ PolicyLike = str | Callable[..., Policy] | Choice
 _WITHOUT_SETTINGS = ("none", *HINDSIGHT, VERIFICATION)
 _SCHEDULES = ("table", "below")
 """Names of draft lengths by batch size."""
-_NOT_REPLAYED = "entries above batch size 1 belong to serving and are not replayed"
+_NOT_REPLAYED = "the replay uses only the entry for batch size 1"
 
 
 def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:

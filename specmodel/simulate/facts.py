@@ -106,7 +106,7 @@ def drain_facts(drain: Drain, rows: Sequence[Row]) -> dict[str, Fact]:
     share = f"{100 * drain.finished:g} % of " if drain.finished < 1 else ""
     facts = {
         "policy": Fact(named(best["policy"])),
-        "asked": Fact(f"{share}{drain.prompts} prompts x {drain.samples}"),
+        "asked": Fact(f"{share}{drain.prompts} prompts x {drain.samples} answers"),
         "makespan": with_ends(best, "makespan", "s"),
         "gpu_hours": Fact(best["gpu_hours"]),
         "preemptions": Fact(best.get("preemptions") or None),

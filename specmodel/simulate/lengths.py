@@ -56,7 +56,7 @@ def lengths_asked(
             expected = f"a name such as {nearest(name, WORKLOADS)}, or a file"
             raise InputError("workload", name, expected)
         law = WORKLOADS[name or _USUAL]
-        mean = f"mean prompt {law.prompt_tokens:g}, output {law.output_tokens:g} tokens"
+        mean = f"means: prompt {law.prompt_tokens:g}, output {law.output_tokens:g} tokens"
         return law, {} if name else {"workload": f"{_USUAL} ({mean})"}
     from specmodel.simulate.recorded import read_requests  # imports pandas
 
@@ -65,7 +65,7 @@ def lengths_asked(
     if file != str(name):
         law = replace(Lengths.fitted(found), together=positions or MOST_TOGETHER)
         told["workload"] = (
-            f"log-normal as in the file: prompts of {law.prompt_tokens:.0f} tokens (spread"
+            f"log-normal, fitted to the file: prompts of {law.prompt_tokens:.0f} tokens (spread"
             f" {law.prompt_spread:.2f}), outputs of {law.output_tokens:.0f}"
             f" ({law.output_spread:.2f}), correlation {law.correlation:.2f}"
         )
@@ -73,7 +73,7 @@ def lengths_asked(
     if found.cached_tokens is not None:
         alone = ("prefix_hit_rate", "shared_prefix")
         refuse_given(asked, alone, "The hash_ids of the file show what is cached. Remove it.")
-        told["prefix_hit_rate"] = "all leading blocks (hash_ids) that came before"
+        told["prefix_hit_rate"] = "all leading blocks (hash_ids) of earlier requests"
     taken = [found.reading]
     if not is_drawn and given(asked, ("arrivals", "requests")):
         taken.insert(0, "pairs of lengths drawn from the file")

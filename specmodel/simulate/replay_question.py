@@ -222,7 +222,7 @@ def _refusals(where: Where, policies: Sequence[str]) -> list[str]:
         return []
     reasons, drafter = [], where.named.get("drafter")
     if drafter is not None and drafter not in METHODS:
-        reasons.append(f"it adapts {', '.join(METHODS)} only, not {drafter}")
+        reasons.append(f"it adapts only {', '.join(METHODS)}, not {drafter}")
     if (where.named.get("data_parallel") or 1) > 1:
         reasons.append("it does not adapt under data-parallel attention")
     return [f"SGLang would keep a static draft length: {reason}" for reason in reasons]

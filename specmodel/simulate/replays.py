@@ -145,7 +145,7 @@ def assumed(policy: PolicyLike, policy_state: str | None = None) -> str:
         As in `simulate`.
     """
     choice = choose(policy).kept_by(policy_state)
-    whose = {"request": "learned anew in each request", "server": f"kept by {SERVERS} servers"}
+    whose = {"request": "learned per request", "server": f"learned per server ({SERVERS} servers)"}
     learned = [whose[choice.state]] if choice.learns else []
     return "; ".join([*learned, *choice.notes])
 

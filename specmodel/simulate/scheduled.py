@@ -105,7 +105,7 @@ def engine_case(config: ConfigFormat, arguments: Mapping[str, Any], manner: Mann
     """
     name, told = config.name.lower(), dict[str, str]()
     if arguments.get("engine") is None:
-        told["engine"] = f"{name} (fit engine takes your own runs)"
+        told["engine"] = f"{name} (to fit it to your server: specmodel fit engine)"
         arguments = {**arguments, "engine": name}
     case, slots = case_of(arguments, manner), state_slots_of(name)
     d, kept = case.deployment, {}

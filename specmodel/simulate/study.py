@@ -140,7 +140,7 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         apart = DisaggregatedPrefill(servers=self.prefill_servers, deployment=self.deployment)
         sent = seconds(float(apart.transfer_time(self.typical).mean()))
         gpus = self.num_gpus - self.deployment.layout.num_gpus
-        return f"{gpus} more GPUs prefill, and send on a prompt's cache in {sent} on average"
+        return f"{gpus} more GPUs prefill; sending a prompt's KV cache takes {sent} on average"
 
     @cached_property
     def typical(self) -> Requests:
@@ -152,7 +152,7 @@ class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         """Limits of the scheduler that were not given, and the engine's addition to TTFT."""
         usual = asdict(usual_scheduler(self.deployment, self.max_draft_length))
         limits = {name: value for name, value in usual.items() if name not in dict(self.limits)}
-        added = f"{seconds(self.first_token_time)} (HTTP, tokenization, as fitted)"
+        added = f"{seconds(self.first_token_time)} (HTTP and tokenization, from the fit)"
         return limits | ({"first_token_time": added} if self.first_token_time else {})
 
     @cached_property

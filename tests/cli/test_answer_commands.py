@@ -69,7 +69,9 @@ def test_break_even_says_where_an_acceptance_by_context_pays(run, rows):
     assert gains[1] < 1 < gains[0]
     for row, without in zip(found, rows(EVEN + points), strict=True):
         assert {name: row[name] for name in without} == pytest.approx(without)
-    assert "Your acceptance pays at 1 of 2 points." in run(EVEN + points + own, one_line=True)
+    assert "With your acceptance, speculation pays at 1 of 2 points " in run(
+        EVEN + points + own, one_line=True
+    )
 
 
 def test_a_lookup_setting_is_for_the_lookup_among_the_alternatives(rows):
@@ -86,11 +88,11 @@ def test_the_waterfalls_are_printed_with_both_ends(run):
     expected = [p.target_efficiency, p.speedup]
     assert predicted == [[f"{value:.3f}" for value in values] for values in expected]
     words = in_one_line(out)
-    sentences = words.split(" Target efficiency")[0].split("At batch size ")[1:]
+    sentences = words.split(" What reduces")[0].split("Speedup at batch size ")[1:]
     for limit, sentence in zip(p.limited_by, sentences, strict=True):
         assert f"{limit} 0." in sentence
-    told = f"At batch size 1: {p.speedup[0]:.2f}x with 3 drafted; the ideal is 4.00x."
-    assert words.startswith(f"{told} Mostly reduced by: ")
+    told = f"Speedup at batch size 1: {p.speedup[0]:.2f}x with 3 drafted; the ideal is 4.00x."
+    assert words.startswith(f"{told} Largest reductions of the speedup: ")
 
 
 @pytest.mark.parametrize("width", [40, 80])
@@ -143,7 +145,7 @@ def test_break_even_begins_with_the_least_rates_of_its_tables(run, rows):
     tables = out.split("by draft length:\n")[1:]
     for kind, told, shown in zip(
         ("break_even", "sure"),
-        ("pays above", "interval above 1, the head needs"),
+        ("pays above", "interval of the speedup is above 1 from"),
         tables,
         strict=True,
     ):
@@ -167,8 +169,8 @@ def test_where_it_pays_is_told_as_by_predict(command, run, rows):
     sure = [row["batch_size"] for row in found if row["speedup_low"] > 1]
     first, last = min(sure), max(sure)
     assert sure == [*range(first, last + 1)]
-    told = "The whole 80 % interval is above 1 at batch sizes {}-{}."
-    told += " The 80 % interval includes 1 at batch sizes 1-{}, {}-256"
+    told = "The whole 80 % interval of the speedup is above 1 at batch sizes {}-{}."
+    told += " The 80 % interval of the speedup includes 1 at batch sizes 1-{}, {}-256"
     told = told.format(first, last, first - 1, last + 1)
     assert told in run(f"{command} {given}", one_line=True)
     if "peak" in command:

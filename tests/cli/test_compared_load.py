@@ -56,7 +56,7 @@ def test_lengths_that_are_compared_are_each_carried(run):
 @pytest.mark.search
 def test_prefill_apart_and_together_are_alternatives_and_all_gpus_count(run, rows):
     line = f"{ONE} --prefill together,disaggregated:1"
-    told = "prefill disaggregated:1: 1 more GPUs prefill, and send on a prompt's cache in "
+    told = "prefill disaggregated:1: 1 more GPUs prefill; sending a prompt's KV cache takes "
     assert told in run(line, one_line=True)
     together, apart = rows(line)
     assert (together["alternative"], together["speedup"]) == ("prefill together", apart["speedup"])

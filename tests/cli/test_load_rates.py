@@ -52,7 +52,7 @@ def test_what_is_drawn_from_a_recording_is_told(document, refuse, tmp_path):
     loads += [f"--workload lognormal:{file} --request-rate 2 --requests 90"]
     replayed, drawn, fitted = (document(f"{line} {load}")["assumptions"] for load in loads)
     for told in (replayed, drawn):
-        assert told["prefix_hit_rate"] == "all leading blocks (hash_ids) that came before"
+        assert told["prefix_hit_rate"] == "all leading blocks (hash_ids) of earlier requests"
     assert "arrivals" not in replayed
     assert drawn["arrivals"] == "poisson"
     assert drawn["workload"].endswith("from the file, times in ms and blocks of 512 tokens")
@@ -83,8 +83,8 @@ def test_a_rate_too_high_does_not_hide_the_others(run, rows):
     line = f"load {WHERE} --requests 1500 --request-rate"
     page = run(f"{line} 1,90")
     told = in_one_line(page)
-    assert "Warning: no policy here sustains 90 requests/s. Above about " in told
-    assert told.startswith("Lowest TPOT: schedule, at 1 requests/s.")
+    assert "Warning: none of these policies sustains 90 requests/s. Above about " in told
+    assert told.startswith("Policy with the lowest TPOT: schedule, at 1 requests/s.")
     assert "\n       1  none" in page
     alone = rows(f"{line} 90")
     assert [row for row in rows(f"{line} 1,90") if row["request_rate"] == 90] == alone

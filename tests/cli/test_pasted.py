@@ -77,7 +77,10 @@ def test_keys_without_an_effect_are_named(said):
     assert one["rows"] == other["rows"]
     names = other["assumptions"].pop("names")
     kernels, _, nothing = names.replace("--speculative-config ", "").partition("; ")
-    assert kernels == "may select kernels that are not modelled: attention_backend, moe_backend"
+    assert (
+        kernels
+        == "may select kernels that specmodel does not model: attention_backend, moe_backend"
+    )
     assert nothing == "no effect on the prediction: prefill_token_shift"
     assert one["assumptions"] == other["assumptions"]
 

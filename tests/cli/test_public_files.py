@@ -155,7 +155,7 @@ def test_fit_engine_fits_what_files_tell(name, where, milliseconds, started, run
     command = f"fit engine {FILES / name} {where} --force --output {tmp_path / 'mine.toml'}"
     page = run(command)
     joined = in_one_line(page)
-    assert f"Profile before the fit: {started}" in joined
+    assert f"Engine profile before the fit: {started}" in joined
     found = fitted(page)
     assert [measured for measured, _ in found] == pytest.approx(milliseconds, rel=0.01)
     for measured, now in found:

@@ -32,8 +32,8 @@ def test_json_is_strict_and_agrees_with_the_text_of_80_columns(command, run, doc
     facts = {name: fact["value"] for name, fact in answer["facts"].items()}
     if "more" in facts:
         assert f"Best single draft length: {facts['one_length']}, " in words
-        assert f" The schedule gains {facts['more']:.1%} more." in words
-    mean = f"{facts['mean_speedup']:.2f}x on average up to batch size {facts['last_batch_size']} "
+        assert f" The schedule is {facts['more']:.1%} faster than the best single length." in words
+    mean = f"mean speedup {facts['mean_speedup']:.2f}x up to batch size {facts['last_batch_size']} "
     assert (mean in words) != facts["advice"].startswith("off")
     assert f"{facts.get('most', 1):.2f}" in words
     assert (answer["fragment"] or "") in out
@@ -77,7 +77,7 @@ def test_fragment_alone_has_notes_beside_it(command, engine, seats, ended, docum
     _, out, err = ended(command + " --fragment-only")
     answer = document(command)
     assert out == answer["fragment"] + "\n"
-    place = f"for {engine}, {answer['place']}"
+    place = f"for {engine}, in {answer['place']}"
     notes = [place, f"made for {seats} 64", *answer["caveats"]]
     told = [f"specmodel: warning: {text}" for text in answer["warnings"]]
     assert err.splitlines() == told + [f"specmodel: note: {text}" for text in notes]
@@ -87,26 +87,28 @@ def test_what_happens_above_the_last_batch_size_is_said_where_no_command_ends_th
     last = document(SGLANG)["rows"][-1]["draft_length"]
     assert last > 1
     for command, name, told in ((SGLANG, "SGLang", last), (TENSORRT, "TensorRT-LLM", 0)):
-        assert f"Above that, {name} keeps drafting {told} tokens." in run(command, one_line=True)
-    assert "keeps drafting" not in run(SMALL, one_line=True)
+        above = f"Draft length of {name} above batch size 64: {told}."
+        assert above in run(command, one_line=True)
+    assert "above batch size 64:" not in run(SMALL, one_line=True)
     assert "--max-num-seqs 64" in run(SMALL)
 
 
 def test_what_else_must_be_set_is_said(document):
     sglang = document(SGLANG)
     longest = max(row["draft_length"] for row in sglang["rows"])
-    place = "a FILE, with --speculative-algorithm EAGLE3 --speculative-draft-model-path DRAFTER"
+    place = "a FILE; start SGLang with --speculative-algorithm EAGLE3"
+    place += " --speculative-draft-model-path DRAFTER"
     place += f" --speculative-eagle-topk 1 --speculative-num-steps {longest}"
     place += f" --speculative-num-draft-tokens {longest + 1} --speculative-adaptive"
     assert sglang["place"] == f"{place} --speculative-adaptive-config FILE"
-    assert document(SMALL)["place"].endswith(", where DRAFTER is the drafter's path")
+    assert document(SMALL)["place"].endswith(" (DRAFTER: the drafter's path)")
     free = document(NGRAM + " --acceptance-rate 0.7")
     assert "model" not in json.loads(free["fragment"])
     assert free["place"].endswith("between single quotes")
 
 
 def test_where_nothing_pays_a_program_is_told_to_leave_it_off(ended):
-    told = "specmodel: warning: Leave it off: speculation pays at no batch size up to 64\n"
+    told = "specmodel: warning: Leave speculation off: it pays at no batch size up to 64\n"
     assert ended(HOPELESS + " --fragment-only")[1:] == ("", told)
 
 
@@ -116,7 +118,7 @@ def test_a_gain_within_the_tolerance_is_not_worth_it(run, document):
     loose = f"{command} {below} --tolerance 0.5"
     best = max(document(loose)["rows"], key=lambda row: row["best_speedup"])
     most = f"{best['best_speedup']:.3f}x at batch size {best['batch_size']}"
-    told = f"Leave it off: the largest speedup, {most}, is within the tolerance."
+    told = f"Leave speculation off: the largest speedup, {most}, is within --tolerance of "
     assert run(loose, one_line=True).startswith(told)
 
 
@@ -125,7 +127,9 @@ def test_what_tensorrt_llm_costs_is_said(run, document):
     cost = 1 - value(bound, "mean_speedup") / value(free, "mean_speedup")
     assert "cost_of_rule" not in free["facts"]
     assert value(bound, "cost_of_rule") == pytest.approx(cost)
-    told = "TensorRT-LLM requires its longest draft at batch size 1, which costs"
+    told = (
+        "TensorRT-LLM requires its longest draft at batch size 1, which lowers the mean speedup by"
+    )
     assert f"{told} {cost:.1%}." in run(TENSORRT, one_line=True)
 
 
@@ -153,7 +157,7 @@ def test_largest_batch_is_what_fits_in_memory(run, document, rows):
     words = "--tensor-parallel 1 --context-length 65536 --draft-length 10 --batch-size 1"
     (point,) = rows(f"predict{EAGLE} {words}")
     assert point["max_batch_size"] == most == answer["assumptions"]["max_batch_size"] < 512
-    told = f"Last batch size: {most}, the largest that fits in memory at context 65536"
+    told = f"of the schedule: {most}, the largest that fits in memory at context 65536"
     assert told in run(command, one_line=True)
     assert len(rows(f"{BASE} --graph-limit 4096")) == 512
     beyond = document(f"{command} --max-batch-size {most + 1}")
@@ -164,7 +168,7 @@ def test_largest_batch_is_what_fits_in_memory(run, document, rows):
 def told_to_pay(text):
     """Return the batch sizes at which the whole interval is above 1, and includes 1."""
     found = []
-    for label in ("interval is above 1", "interval includes 1"):
+    for label in ("interval of the speedup is above 1", "interval of the speedup includes 1"):
         spans = re.search(rf"{label} at batch sizes ([-\d]+(?:, [-\d]+)*)", text)
         ends = [span.split("-") for span in spans[1].split(", ")] if spans else []
         found.append({size for e in ends for size in range(int(e[0]), int(e[-1]) + 1)})
@@ -174,12 +178,14 @@ def told_to_pay(text):
 def test_a_schedule_that_does_not_fit_does_not_open_with_pays(run, document):
     """Neither where no batch fits nor where only some do; each row says whether it does."""
     on_t4 = SMALL.replace("h200_sxm", "t4") + " --tensor-parallel 1"
-    assert run(on_t4, one_line=True).startswith("Nothing fits in memory. If it did: turn it on")
+    assert run(on_t4, one_line=True).startswith(
+        "Nothing fits in memory. With enough memory: turn speculation on"
+    )
     assert not any(row["fits"] for row in document(on_t4)["rows"])
     command = f"{SMALL} --max-batch-size 900"
     answer = document(command)
     most = sum(row["fits"] for row in answer["rows"])
-    told = f"Only batch sizes up to {most} fit in memory at context 1024. If all"
+    told = f"Only batch sizes up to {most} fit in memory at context 1024"
     assert run(command, one_line=True).startswith(told)
     longest = max(each["draft_length"] for each in answer["ranges"])
     told = f"The largest batch that fits is {most} at draft length {longest}"
@@ -199,9 +205,11 @@ def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted(run, docume
         found.setdefault(row["batch_size"], []).append(row["speedup"])
     assert all(s >= 0.99 * max(found[first + i]) for i, s in enumerate(losing))
     text = run(command, one_line=True)
-    told = f"0 included, gives {min(losing):.2f}x to {max(losing):.2f}x at {first}-512."
-    assert f"stops paying above batch size {first - 1}: even the best draft length, {told}" in text
-    assert f"--max-num-seqs {first - 1} keeps larger batches out." in text
+    told = (
+        f"Above batch size {first - 1}, speculation stops paying: at batch sizes {first}-512, even"
+    )
+    told += f" the best draft length (0 included) gives only {min(losing):.2f}x to"
+    assert f"{told} {max(losing):.2f}x. --max-num-seqs {first - 1} prevents larger batches." in text
     assert f"vllm serve MODEL --max-num-seqs {first - 1} " in text
     ended = document(command)
     assert [row["batch_size"] for row in ended["rows"]] == [*range(1, first)]
@@ -213,10 +221,10 @@ def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted(run, docume
 def test_what_larger_graphs_would_gain_is_what_they_gain(words, run, document):
     command = f"schedule {words} --for vllm"
     told = re.search(
-        r"Larger CUDA graphs: --max-cudagraph-capture-size (\d+) \(in specmodel: --graph-limit \1\)"
-        r" gives ([\d.]+)x on average up to batch size (?:\d+); at (\d+), ([\d.]+)x"
-        r" instead of ([\d.]+)x\."
-        r"(?: With these graphs, draft length (\d) is the best)?",
+        r"Larger CUDA graphs \(--max-cudagraph-capture-size (\d+); in specmodel --graph-limit \1\)"
+        r" give a mean speedup of ([\d.]+)x up to batch size \d+. At batch size (\d+), the larger"
+        r" graphs give ([\d.]+)x instead of ([\d.]+)x\."
+        r"(?: With the larger CUDA graphs, draft length (\d) is the best)?",
         run(command, one_line=True),
     )
     size, mean, place, more, here, one = told.groups()
@@ -241,8 +249,8 @@ def test_a_schedule_ends_at_the_last_batch_size_that_may_gain_more_than_a_percen
     assert len(whole) == 512 > len(rows(command)) == max(worth) > 256
     for words in (command, typed):
         told = run(words, one_line=True)
-        assert f"stops paying above batch size {max(worth)}: " in told
-        assert f"x at {max(worth) + 1}-512. " in told
+        assert f"Above batch size {max(worth)}, speculation stops paying: " in told
+        assert f"at batch sizes {max(worth) + 1}-512, even" in told
     free = "schedule mixtral-8x7b h100 --for vllm --drafter ngram --acceptance-rate 0.6"
     last = rows(free)[-1]
     assert (last["draft_length"], last["speedup"], last["fits"]) == (0, 1.0, True)
@@ -253,7 +261,7 @@ def test_the_start_command_holds_the_schedule_and_the_layout(run, document):
     words = BASE.replace("qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B")
     words += " --max-batch-size 300 --tensor-parallel 2"
     text = run(words)
-    command = text[text.index("vllm serve") : text.index("'\nvLLM drafts") + 1]
+    command = text[text.index("vllm serve") : text.index("'\nUnder data") + 1]
     _, _, model, *options = shlex.split(command.replace("\\\n", ""))
     assert model == "Qwen/Qwen3-30B-A3B"
     started = {"--tensor-parallel-size": "2", "--max-num-seqs": "300"}
@@ -267,8 +275,8 @@ RECURRENT = "qwen3.5-122b-a10b 2xh200 --drafter mtp --set target.expert_dtype=fp
 def test_schedule_to_what_fits_says_for_which_draft(run, rows):
     given = f"schedule {RECURRENT} --acceptance-rate 0.8 --for sglang --context-length 65536"
     lengths = [row["draft_length"] for row in rows(given)]
-    told = f"at context 65536, with room for drafts of {max(lengths)} in each request"
-    words = f"Last batch size: {len(lengths)}, the largest that fits in memory {told}"
+    told = f"at context 65536 and draft length {max(lengths)}"
+    words = f"of the schedule: {len(lengths)}, the largest that fits in memory {told}"
     assert words in run(given, one_line=True)
     point = f"--context-length 65536 --acceptance-rate 0.8 --draft-length {max(lengths)}"
     point += f" --engine sglang --batch-size {len(lengths)},{len(lengths) + 1}"
@@ -284,6 +292,6 @@ def test_a_schedule_has_the_states_of_the_engine_that_it_is_for(document, engine
         command = f"schedule --for {name.lower()} {point}"
         own = document(command)
         assert own["rows"] == document(f"{command} --set engine.state_slots={slots}")["rows"]
-        assert own["assumptions"]["state_slots"].endswith(f"as {name}")
+        assert own["assumptions"]["state_slots"].endswith(f"as in {name}")
         gains.append(own["rows"][-1]["best_speedup"])
     assert gains[0] > gains[1]

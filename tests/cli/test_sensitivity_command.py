@@ -16,7 +16,7 @@ DATA_SHEET = COMMAND + " --engine ideal --stack datasheet --routing-correlation 
 def test_people_see_80_columns_programs_all(command, run, document):
     out, found = run(command), document(command)
     assert len(widest(out)) <= 80
-    titles = ("1 % more of", "one at a time", "share of the variance", "Inputs vary", "Assumed:")
+    titles = ("1 % more of", "one at a time", "share of the variance", "The shares of", "Assumed:")
     places = [out.index(title) for title in titles]
     assert places == sorted(places)
     assert f"peedup {found['speedup']:.2f}, " in out
@@ -49,7 +49,7 @@ def test_predict_and_sensitivity_agree_on_the_best_draft(question, length, docum
 
 def test_inputs_without_a_range_are_named(run, document):
     out, found = run(COMMAND, one_line=True), document(COMMAND)
-    told = out.split("(--range gives one): ")[1].split(". Inputs vary")[0].split(" / ")
+    told = out.split("(--range gives one): ")[1].split(". The shares")[0].split(" / ")
     ranged = {row["input"] for row in found["tornado"]}
     shown = [row["input"] for row in found["elasticities"][:15]]
     assert told == [name for name in shown if name not in ranged]
@@ -59,9 +59,9 @@ def test_inputs_without_a_range_are_named(run, document):
 def test_verdict_says_what_matters(run, document):
     command = COMMAND + " --engine ideal --stack datasheet --range routing_correlation=0:1"
     row = document(command)["tornado"][0]
-    moved = f"{row['speedup_at_low']:.2f} to {row['speedup_at_high']:.2f}"
-    told = f"Largest effect on the speedup: {row['input']}, from {moved}. "
-    told += "Largest share of its variance: "
+    moved = f"{row['speedup_at_low']:.2f}x to {row['speedup_at_high']:.2f}x"
+    told = f"Input with the largest effect on the speedup: {row['input']}, from {moved}. "
+    told += "Input with the largest share of the speedup's variance: "
     assert told in run(command, one_line=True)
 
 
@@ -73,5 +73,5 @@ def test_routing_given_is_known(document):
 
 def test_what_no_range_moves_is_said(run, document):
     command = DATA_SHEET + " --range acceptance_rate=0.6:0.8"
-    assert "No range moves the target efficiency." in run(command)
+    assert "No input with a range changes the target efficiency." in run(command)
     assert {row["output"] for row in document(command)["sobol"]} == {"speedup"}

@@ -170,5 +170,5 @@ def test_where_graphs_of_earlier_versions_ended_is_told():
 def test_a_version_that_nobody_read_is_that_of_the_nearest_and_said():
     for version, as_read in (("0.99", "0.33"), ("0.10", "0.14"), ("0.24", ""), ("0.33.1", "")):
         _, told = deploy(target="mixtral-8x7b", hardware="gb200", engine=f"vllm-{version}")
-        expected = f"vLLM {version} as {as_read}, the nearest read" if as_read else None
+        expected = f"vLLM {version} with the rules of {as_read}" if as_read else None
         assert told.get("engine_version") == expected

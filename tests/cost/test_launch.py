@@ -51,9 +51,9 @@ def test_flags_mean_arguments(line, told):
 
 @one_case(
     "flags note",
-    ("--enable-lora", "adapters are not modelled"),
-    ("--enable-eplb", "copies of busy experts are not modelled"),
-    ("--all2all-backend naive", "may select kernels that are not modelled"),
+    ("--enable-lora", "does not model LoRA adapters"),
+    ("--enable-eplb", "does not model copies of busy experts"),
+    ("--all2all-backend naive", "may select kernels that specmodel does not model"),
     ("--port 80 --trust-remote-code", "no effect on the prediction: --port, --trust-remote-code"),
     ("--max-num-seqs 64", "no effect on the prediction"),
     ("--not-there 7", "unknown, ignored: --not-there"),
@@ -72,7 +72,7 @@ def test_other_flags_are_told(flags, note):
     ("vllm serve x/y -pp 2", "0.71x at 1 request and 0.88x at 8"),
     ("sglang serve --model x/y --pp-size 2", "does not model pipelines"),
     ("trtllm-serve x/y --pp_size 2", "does not model pipelines"),
-    ("vllm serve x/y --cpu-offload-gb 20", "many times too fast"),
+    ("vllm serve x/y --cpu-offload-gb 20", "much too short times"),
     ("llama-server -m x --spec-draft-p-min 0.6", "too small a gain"),
     ("llama-server -m x -nkvo", "does not model a KV cache on the host"),
     ("llama-server -m x --spec-default", "ngram-mod, which specmodel does not model"),
@@ -181,7 +181,7 @@ date "$(date +%s)"
 def test_variables_and_files_of_a_script_are_filled_in(command, told):
     words, notes = said(f"{SCRIPT}{command} > log 2>&1 &")
     assert words == told
-    assert "not set in the command" in "; ".join(notes)
+    assert "the command does not set this variable" in "; ".join(notes)
 
 
 @one_case(

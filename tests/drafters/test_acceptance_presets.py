@@ -156,7 +156,7 @@ def test_a_prediction_takes_it_and_tells_its_source():
     assert p.assumptions["acceptance"].startswith("glm-5.2-mtp on code (code: ")
     longer = predict(**asked, draft_length=9, batch_size=8, acceptance="glm-5.2-mtp")
     assert longer.tokens_per_step > predict(**asked, draft_length=8, batch_size=8).tokens_per_step
-    assert "the last rate measured is assumed" in longer.assumptions["acceptance"]
+    assert "the last measured rate is assumed" in longer.assumptions["acceptance"]
     asked |= point
     refused("^acceptance: got '0.7'; .*use acceptance_rate", predict, **asked, acceptance="0.7")
     asked |= {"target": "mixtral-8x7b", "acceptance": "preset"}

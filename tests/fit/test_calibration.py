@@ -67,7 +67,7 @@ def test_what_no_measurement_decides_is_said() -> None:
     untimed = said("a100_sxm_80gb")
     assert str(untimed["latent_attention"]) == "as fast as grouped attention"
     others = said("a800_sxm_80gb", "llama-3.1-70b")
-    assert str(others["all_reduce"]).startswith("typical of other stacks or GPUs")
+    assert str(others["all_reduce"]).startswith("typical of other engines or GPUs")
     experts = h200.fitted["trtllm"].experts["fp8_block"]  # blocks are the model's own
     assert experts.at_bound
     for name in experts.at_bound:

@@ -63,7 +63,7 @@ def test_the_mean_draft_is_of_all_steps(text, engine, tokens, mean, longest, sha
     assert told == (mean and pytest.approx(mean, rel=0.006), share and pytest.approx(share))
 
 
-_MEAN = "Tokens per step: 2.9. Mean draft length: 2.6. Longest draft: 8."
+_MEAN = "Tokens per step: 2.9. Mean draft length: 2.6. Longest draft length: 8."
 
 
 @cases(
@@ -71,12 +71,19 @@ _MEAN = "Tokens per step: 2.9. Mean draft length: 2.6. Longest draft: 8."
     (log.suffix, 0, "suffix", 3, 2.9, _MEAN),
     (log.suffix, 0, "eagle3", 3, 2.9, _MEAN),
     (log.llama_simple, 0, "llama-3.2-1b", 1, 1.3725, "Mean draft length: 1.14."),
-    (log.llama_steps, 0, "eagle3", 1, 1.75, "Steps with a draft: 61.40%."),
+    (log.llama_steps, 0, "eagle3", 1, 1.75, "Share of steps with a draft: 61.40%."),
     (log.llama_ngram.format("", "", " = 2873"), 0, "ngram", 1, 1 + 44 / 2873, "draft: 0.17%."),
     (log.llama_ngram.format("", "", " = 2873"), 1, "ngram", 64, 1 + 44 / 2873, "draft: 0.17%."),
-    (log.vllm_ngram.format(200), 1, "ngram", 5, 2.0, "Steps with a draft: 40"),
+    (log.vllm_ngram.format(200), 1, "ngram", 5, 2.0, "Share of steps with a draft: 40"),
     (log.old, 0, "eagle3 --draft-length 3", 3, 2.83, "Tokens per step: 2.8"),
-    (log.cut, 0, "eagle3 --draft-length 2", 2, 1.92, "the 2 rates give 1.92 tokens per step, but"),
+    (
+        log.cut,
+        0,
+        "eagle3 --draft-length 2",
+        2,
+        1.92,
+        "the 2 logged positions give 1.92 tokens per step",
+    ),
     (log.cut, 1, "eagle3 --draft-length 6", 6, 2.47, "2.47: the log lacks later positions"),
 )
 def test_printed_options_predict_the_mean(
@@ -206,7 +213,7 @@ def test_what_no_engine_says_is_refused(text, expected):
 def test_what_tells_the_share_of_drafts_is_asked_for(text, is_missing, monkeypatch, document):
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     told = " ".join(document("acceptance -")["warnings"])
-    assert ("they are too many" in told) == is_missing
+    assert ("the true tokens per step are fewer" in told) == is_missing
 
 
 def test_a_file_without_any_of_them_says_what_would_do(tmp_path, refuse):
@@ -221,7 +228,7 @@ def test_the_answer_of_a_server_is_read_and_other_json_is_refused(tmp_path, run,
     path = tmp_path / "answer.json"
     path.write_text(log.answer)
     assert run(f"acceptance {path}").startswith(
-        "Printed by: vLLM.\nLog lines read: 1.\nTokens per step: 1.2"
+        "Engine that printed the log: vLLM.\nLog lines read: 1.\nTokens per step: 1.2"
     )
     path.write_text('{"a": 1}')
     refuse(f"acceptance {path}")

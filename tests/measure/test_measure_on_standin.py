@@ -226,7 +226,7 @@ def test_the_watcher_does_not_touch_the_device(gpu):
     ("answer", "expected"),
     [
         ("570.1, 1980, 1980, 0, 0x0000000000000000", []),
-        ("570.1, 1980, 1980, 60, 0x0000000000000000", ["busy: 60 % in use before the run"]),
+        ("570.1, 1980, 1980, 60, 0x0000000000000000", ["busy: 60 % utilization before the run"]),
         ("570.1, 900, 1980, 3, 0x0000000000000088", [
             "throttled: power brake", "throttled: slowdown"]),
         ("570.1, [N/A], [N/A], [N/A], [N/A]", []),
@@ -324,7 +324,9 @@ def test_all_reduces_of_a_group(lent, tmp_path, monkeypatch):
     assert (link.kind, link.num_gpus) == ("nvlink", 2)
     assert link.collective_latency == pytest.approx(cuda_standin.KERNEL_SECONDS, rel=0.05)
     assert link.peak_bytes_per_s == pytest.approx(cuda_standin.BYTES_PER_S, rel=0.05)
-    assert "All-reduce over 2 GPUs: 1us and 2000 GB/s." in calibration_text(made, 0, 1)
+    assert "All-reduce over 2 GPUs: latency 1us, bandwidth 2000 GB/s." in calibration_text(
+        made, 0, 1
+    )
     assert not group.is_there
     assert group.calls > len(reduced)
     assert held == pytest.approx([0], abs=2**20)  # ranks find the memory free

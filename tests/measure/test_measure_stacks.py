@@ -221,7 +221,7 @@ def test_what_is_not_there_is_told_before_anything_is_imported(
     monkeypatch.setitem(VERSIONS, "vllm", "0.28.1")
     assert calibrate(*dry) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "marlin_gemm (vllm has it since 0.33; 0.28.1 is installed)" in told
+    assert "marlin_gemm (needs vllm 0.33; 0.28.1 is installed)" in told
     monkeypatch.delitem(VERSIONS, "vllm")
     assert calibrate(*dry) == 2
     told = "--stack: got 'vllm'; expected an installed engine (pip install vllm), or"

@@ -226,7 +226,7 @@ def test_files_that_are_no_text(tmp_path, refuse, monkeypatch):
 def test_a_model_is_asked_for_by_its_option(write, run, refuse):
     path = write(ONE, OTHER)
     refuse(f"acceptance {path}", f"error: --model: none given; expected one of {QWEN}, {LLAMA}\n")
-    told = "Model: {}.\nDrafts: {}.\n".format
+    told = "Model: {}.\nNumber of drafts: {}.\n".format
     assert run(f"acceptance {path} --model {LLAMA}").startswith(told(LLAMA, 200))
     later = write(LATER, OTHER, name="later.prom")
     assert run(f"acceptance {path} {later} --model {QWEN}").startswith(told(QWEN, 600))
@@ -242,7 +242,7 @@ def test_people_see_80_columns_and_what_to_paste_last(write, run):
     path = write(ONE, TWO)
     out, document = run(f"acceptance {path}"), json.loads(run(f"acceptance {path} --json"))
     lines = out.splitlines()
-    assert lines[:3] == [f"Model: {QWEN}.", "Drafts: 1500.", "Engines: 2."]
+    assert lines[:3] == [f"Model: {QWEN}.", "Number of drafts: 1500.", "Number of engines: 2."]
     assert max(map(len, lines)) <= 80
     assert re.search(r"^ +3 +0\.3000 +0\.5000$", out, re.M)
     assert document["predict"] == [
@@ -257,7 +257,7 @@ def test_drafts_that_vary_are_predicted_at_their_mean_length(write, run):
     reached = [700, 450, 300, 180, 110, 70, 50, 40]
     path = write((LLAMA, 0, 1000, 2600, reached))
     text, document = run(f"acceptance {path}"), json.loads(run(f"acceptance {path} --json"))
-    assert "\nMean draft length: 2.6.\nLongest draft: 8.\n" in text
+    assert "\nMean draft length: 2.6.\nLongest draft length: 8.\n" in text
     assert document["predict"] == ["--draft-length 3 --tokens-per-step 2.9 --proposal-rate 1"]
     assert "the options use the mean draft" in document["warnings"][0]
     assert document["predict"][0] in text

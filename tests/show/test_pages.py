@@ -23,19 +23,21 @@ def test_of_an_engine_that_is_not_modelled_no_answer_is_sure(asked, kind):
     views = [p.report(), *(str(p.view(name)) for name in ("peak", "lengths", "break-even"))]
     answers = [" ".join(text.split()) for text in (*views, json.dumps(p.to_dict()))]
     assert all(str(told[0]).split(":")[0] in text for text in answers if told)
-    sure = [bool(re.search(r"\b[Ss]urely\b|published cases|speedup_low", text)) for text in answers]
+    sure = [
+        bool(re.search(r"\b[Ss]urely\b|On published runs|speedup_low", text)) for text in answers
+    ]
     assert any(sure) != bool(kind)
     is_sure = not kind and p.facts["ground_kind"].value == "known"
-    assert ("Turn it on" in views[0], "may pay: " in views[0]) == (is_sure, not is_sure)
+    assert ("Turn speculation on" in views[0], "may pay: " in views[0]) == (is_sure, not is_sure)
 
 
 def test_answers_say_what_was_read_and_the_tokens_of_the_other_way():
     where = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3", "draft_length": 3}
     for typed, tokens, other in (
-        ("0.533,0.333,0.333", 2.2, "conditional:0.533,0.333,0.333 is 1.77 tokens per step"),
-        ("1.00,0.8,0.7,0.6", 3.1, "conditional:0.8,0.7,0.6 is 2.70, cumulative:1,0.8,0.7,0.6 is"),
-        ([0.8, 0.7, 0.6], 2.696, "cumulative:0.8,0.7,0.6 is 3.10 tokens per step"),
-        ("cumulative:0.8,0.7,0.6", 3.1, "of all drafts, as vLLM prints them)"),
+        ("0.533,0.333,0.333", 2.2, "conditional:0.533,0.333,0.333 gives 1.77 tokens per step"),
+        ("1.00,0.8,0.7,0.6", 3.1, "0.8,0.7,0.6 gives 2.70, cumulative:1,0.8,0.7,0.6 gives"),
+        ([0.8, 0.7, 0.6], 2.696, "cumulative:0.8,0.7,0.6 gives 3.10 tokens per step"),
+        ("cumulative:0.8,0.7,0.6", 3.1, "shares of all drafts, as in vLLM's logs)"),
     ):
         found = predict(**where, batch_size=1, acceptance_by_position=typed)
         assert found.tokens_per_step == pytest.approx(tokens, abs=0.002)
@@ -50,7 +52,7 @@ def test_vllm_is_told_the_option_that_narrows_activations():
         where = {"target": target, "hardware": "b200", "tensor_parallel": 8, "engine": engine}
         return behind(deploy(**where, **given)[0])[0]
 
-    narrows = "(fp8 with vLLM's option moe.activation: --set activation_dtype=mxfp8)"
+    narrows = "option moe.activation computes experts in fp8 (--set activation_dtype=mxfp8)"
     assert narrows in page("gpt-oss-120b", "vllm")
     assert "option" not in page("gpt-oss-120b", "vllm", activation_dtype="mxfp8")
     assert "option" not in page("gpt-oss-120b", "sglang")
@@ -67,7 +69,7 @@ WALKED = {"split_tokens": 8, "context": 90_000.0, "way_out": "split_tokens=64", 
     "note words",
     (Note("beyond_graphs", GRAPHS), "at batch size 514, steps are larger than any CUDA graph"),
     (Note("beyond_graphs", GRAPHS), "(256 requests, SGLang's default)"),
-    (Note("beyond_graphs", GRAPHS), "decode 257 avoids that (in specmodel: --graph-limit 257)"),
+    (Note("beyond_graphs", GRAPHS), "decode 257 (in specmodel: --graph-limit 257)"),
     (Note("walked_keys", WALKED), "an 8-bit KV cache (--kv-dtype fp8) or an engine"),
     (Note("dtypes", {"dtypes": ("fp8", "bf16")}), "fp8 and bf16"),
 )

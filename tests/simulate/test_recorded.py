@@ -71,8 +71,18 @@ KINDS = {
         ["left out: 1"],
         [0, 40],
     ),
-    "vLLM": ("r.json", json.dumps(DETAILED), ["left out: 1", "vLLM writes"], [0, 0.5]),
-    "AIPerf": ("profile_export.jsonl", AIPERF, ["left out: 1", "AIPerf writes"], [0, 0.5]),
+    "vLLM": (
+        "r.json",
+        json.dumps(DETAILED),
+        ["left out: 1", "vLLM does not write requests"],
+        [0, 0.5],
+    ),
+    "AIPerf": (
+        "profile_export.jsonl",
+        AIPERF,
+        ["left out: 1", "AIPerf does not write requests"],
+        [0, 0.5],
+    ),
 }
 
 
@@ -183,7 +193,7 @@ def test_times_of_tables_are_what_they_hold(kind, write):
 def test_whole_times_that_come_rarely_may_be_milliseconds(write):
     texts = (OWN + "".join(f"{step * i},5,3\n" for i in range(99)) for step in (250, 1))
     rare, often = (simulate.read_requests(write("load.csv", text)) for text in texts)
-    assert "If it is in ms, --time-unit ms" in str(rare.notes[0])
+    assert "If the times are in ms, --time-unit ms" in str(rare.notes[0])
     assert not often.notes
 
 

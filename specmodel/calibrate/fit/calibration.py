@@ -87,7 +87,7 @@ def calibrate_rows(
     sessions = json.loads(Path(path).with_suffix(".json").read_text(encoding="utf-8"))["sessions"]
     flags = [*dict.fromkeys(f for each in sessions for f in each.get("flags", [])), *broken]
     if abs(moved) > DRIFT:
-        flags.append(f"drifted: references took {moved:+.0%} in the last third of the rows")
+        flags.append(f"drift: reference times moved {moved:+.0%} in the last third of the rows")
     return Calibration(
         text=with_stack(text, info.timed.stack.fitted_as, replace(stack, is_measured_here=True)),
         fits=fits,
@@ -116,7 +116,7 @@ def _fit_what_can_be(
                 if kept.empty:
                     raise
                 of = "" if dtype in DTYPES else f" in {dtype}"
-                doubtful[kind] = f"not in the profile{of} ({error})"
+                doubtful[kind] = f"missing in the profile{of} ({error})"
         fits = fit_kernels(kept, profile)
     return fits, doubtful
 
@@ -130,16 +130,16 @@ def _missed(timed: pd.DataFrame, fits: Fittings, doubtful: dict[str, str]) -> li
     for (kind, _), fitting in fits.items():
         if (error := fitting.fit.mean_error) <= MISSED:
             continue
-        missed = f"fitted with a mean error of {error:.0%} (2 to 10 % on a quiet machine)"
+        missed = f"fitted with a mean error of {error:.0%} (2 to 10 % on an idle machine)"
         own = timed[timed["component"] == kind]
         is_late = own["repeat"] > own["repeat"].median()
         differ = _halves_differ(own["latency"], own["point"], is_late)
         halves = f"earlier and later repeats differ by {differ:.1%}"
         if differ < AGREEING * error:
             law = "the kernels do not follow the law of the fit"
-            broken.append(f"{kind} is {missed}, but {halves}: no noise, {law}")
+            broken.append(f"{kind} is {missed}. As {halves}, noise is not the cause: {law}")
         else:
-            doubtful[kind] = f"{missed}, and {halves}: noise"
+            doubtful[kind] = f"{missed}; {halves}, so the timings are noisy"
     return broken
 
 

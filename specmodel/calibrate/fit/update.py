@@ -315,14 +315,14 @@ def _warnings(
         if over_kernels[middle] < least:
             times = (steps.measured[middle], alone[middle])
             token, only = (format_si(t / steps.tokens_per_step[middle], "s") for t in times)
-            found = f"{names[middle]}: {token} a token, {over_kernels[middle]:.2f} times the {only}"
+            found = f"{names[middle]}: {token}/token, {over_kernels[middle]:.2f} times the {only}"
             found, expected = f"{found} of its kernels alone", f"at least {least:g} times"
             yield FitWarning(found=found, expected=expected, is_slow=False, is_refused=True)
     errors = predicted / steps.measured - 1
     worst = int(np.abs(errors).argmax())
     if abs(errors[worst]) > MOST_MISSED:
         found = f"{names[worst]}: {errors[worst]:+.0%} off after the fit"
-        expected = f"{MOST_MISSED:.0%} at most: it contradicts other runs or plausible hosts"
+        expected = f"{MOST_MISSED:.0%} at most; the run contradicts other runs or plausible hosts"
         is_slow = bool(errors[worst] < 0)
         yield FitWarning(found=found, expected=expected, is_slow=is_slow, is_refused=True)
     if unlike > MOST_UNLIKE:

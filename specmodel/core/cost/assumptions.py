@@ -37,7 +37,7 @@ def assumptions(
     assumed |= {"ignored_config_key": ", ".join(ignored)} if ignored else {}
     named = named_version(given.get("engine"))
     if named and (read := nearest_read(*named)):
-        assumed["engine_version"] = f"{deployment.engine.name} as {read}, the nearest read"
+        assumed["engine_version"] = f"{deployment.engine.name} with the rules of {read}"
     if target.experts and not given.keys() & set(POPULARITY):
         spread = target.experts.popularity_spread
         assumed["popularity"] = f"unequal (spread {spread:g})" if spread else EQUAL

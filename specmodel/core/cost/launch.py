@@ -53,7 +53,7 @@ def launched(engine: str, flags: Flags, *, is_line: bool = True, is_load: bool =
     method, head = told.pop("method", _NONE), told.pop("head", _NONE)
     drafter = _drafting(engine, method, head, told, notes)
     if is_line and not drafter:
-        notes.append("no drafter in the command")
+        notes.append("the command has no drafter")
     said = {"drafter": drafter or None, **_lengths(engine, told, drafter, notes)}
     said |= _layout(engine, told, notes)
     said |= {name: _own(name, flag, notes) for name, flag in told.items()}
@@ -93,7 +93,7 @@ def _meant(
         elif (meant := means.get(name)) and "$" in text and meant not in ("head", "target"):
             raise InputError(flag.typed, flag.value, TABLE["without"]["value"])
         elif meant == "target" and "$" in text:
-            notes.append(f"{flag.typed} {text}: not set in the command")
+            notes.append(f"{flag.typed} {text}: the command does not set this variable")
         elif meant:
             if text not in _OFF:
                 yield meant, flag
@@ -146,7 +146,7 @@ def _drafting(
     if drafter == path:
         return _by_name(path, notes)
     if path:
-        notes.append(f"{path}: its files are not read, the usual {drafter} is assumed")
+        notes.append(f"{path}: this path is not read; the usual {drafter} is assumed")
     return drafter
 
 
@@ -160,7 +160,7 @@ def _lengths(engine: str, told: dict[str, Flag], drafter: str, notes: list[str])
     if width and _count(width) > 1:
         said |= {"tree_width": _count(width), "verify_tokens": verified and _count(verified)}
     elif steps and verified and _count(verified) != _count(steps) + 1:
-        used = f"{engine} uses the number of steps + 1, {_count(steps) + 1}"
+        used = f"{engine} verifies the number of steps + 1, {_count(steps) + 1}"
         notes.append(f"{verified.typed} {verified.value}: {used}")
     tokens, rates = told.pop("synthetic_tokens", None), told.pop("synthetic_rates", None)
     if rates:
@@ -220,7 +220,7 @@ def _layout(engine: str, told: dict[str, Flag], notes: list[str]) -> dict[str, A
             raise InputError(copies.typed, copies.value, f"a divisor of the {width} GPUs")
         width //= each
     elif engine == "sglang" and data and each > 1:
-        notes.append(f"{data.typed} {data.value}: the prediction is for one of these servers")
+        notes.append(f"{data.typed} {data.value}: the prediction is for one of these replicas")
         each = 1
     said = {"tensor_parallel": width} if tensor or copies else {}
     said |= {"data_parallel": each} if data or copies else {}
@@ -253,7 +253,7 @@ def _by_name(model: str, notes: list[str]) -> str:
     if "/" not in path or is_id(path) or is_local(path):
         return model
     name = path.rpartition("/")[2]
-    notes.append(f"{model} is not on this machine: read as the name {name}")
+    notes.append(f"{model} is not on this machine; {name} is used as the model's name")
     return name
 
 

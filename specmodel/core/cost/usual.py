@@ -62,7 +62,7 @@ def _deployed(where: Where, held: tuple[int, int]) -> tuple[Deployment, dict[str
             raise
     for row in _smaller(where):
         with suppress(InputError):
-            told = f"{row['checkpoint']}, as 16-bit weights do not fit"
+            told = f"{row['checkpoint']} (16-bit weights do not fit)"
             other = _in_dtypes(where.naming(weight_dtype=row["weight_dtype"]), held, told)
             if _is_usual(*other):
                 return other
@@ -125,7 +125,7 @@ def usual_drafter(
         target = load_architecture(target, weight_dtype=stored)
     drafter, why = taken_drafter(target)
     has_own = target.num_mtp_modules and drafter != "mtp"
-    own = {"own_drafter": "an MTP module of its own (drafter mtp)"} if has_own else {}
+    own = {"own_drafter": "unused MTP module (drafter mtp)"} if has_own else {}
     return target, drafter, {"drafter": f"{drafter} ({why})", **own}
 
 

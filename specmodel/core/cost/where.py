@@ -180,12 +180,12 @@ def looked_up(argument: str, word: str, notes: list[str]) -> str:
     full = full_name(word, known) if is_gpu else word
     if "/" not in word and (name := naming.known_name(full, known, argument)):
         if name != word and os.path.isdir(word):  # noqa: PTH112 - a plain word
-            notes.append(f"{word}: the shipped {name}; ./{word} is the folder")
+            notes.append(f"{word} is read as the shipped {name}; ./{word} means the folder")
         return name
     if "/" not in word and os.path.lexists(word):
         return f"./{word}"
     if naming.is_id(word) and os.path.lexists(word) and naming.cached_snapshot(word):
-        notes.append(f"{word}: the folder here, not the model of that id in the local cache")
+        notes.append(f"{word} is read as the folder, not as the model id in the local cache")
     shape = None if naming.is_local(word) else checkpoint(word, known)
     shipped, dtype = shape or (word, "")
     if shipped != word and shipped not in word.lower().replace("_", "-"):

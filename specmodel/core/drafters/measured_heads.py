@@ -216,8 +216,8 @@ class PublishedHead(Struct, frozen=True, dict=True):
         if off.max() <= _SHOWN:
             return ""
         where = ", ".join(f"{length}" for length in lengths[off > _SHOWN])
-        by = f"by up to {off.max():.2f} tokens at length {where}"
-        return f"; smoothed, as gains rise or are losses: {by}"
+        by = f"by up to {off.max():.2f} tokens at draft length {where}"
+        return f"; smoothed {by}, as measured gains per drafted token rise or are negative"
 
 
 def _head(name: str, rows: list[dict[str, str]]) -> PublishedHead:

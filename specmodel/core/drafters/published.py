@@ -158,8 +158,8 @@ def taken_drafter(target: Architecture) -> tuple[str, str]:
     if row:
         return row["drafter"], f"as in {row['source'] or _RECIPES}, November 2026"
     if target.num_mtp_modules or published_assistant(target):
-        return "mtp", "the checkpoint's own"
-    return "eagle3", "the head that most targets have"
+        return "mtp", "published with the model"
+    return "eagle3", "the most common published head"
 
 
 def _recipe(target: Architecture) -> dict[str, str] | None:

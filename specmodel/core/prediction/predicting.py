@@ -35,7 +35,7 @@ MOST_PROMPT = 1e7
 DEFAULT_CONTEXT_LENGTH = 1024
 _HOW = ("interval", "gpu_hour_price", "others")
 """Arguments of `predict` that are not part of its question."""
-MET = ("prefill of all others", "prefill of others in lockstep")
+MET = ("prefill of all other requests in the steps", "prefill of other requests, in lockstep")
 """Assumptions on the prompts of other requests: they arrive at random, or in lockstep."""
 
 

@@ -195,7 +195,7 @@ def analyse_case(
     if values["draft_length"] is None:
         best = int(at_best_lengths(case).draft_length.item())
         values["draft_length"] = best or 1
-        told = "the best at this batch size" if best else "the shortest, as none pays here"
+        told = "the best at this batch size" if best else "the shortest, as no length pays here"
         assumed["draft_length"] = f"{best or 1} ({told})"
     point = OperatingPoint(**values, acceptance=acceptance)
     ranges = uncertain_ranges(deployment, point, given)

@@ -301,4 +301,4 @@ def _number(ax: Axes, lines: frames.Lines) -> None:
             where = ax.get_xaxis_transform()
             ax.text(size, 0.02, f"{length:g}", ha="center", transform=where, **style.BOXED)
             last = place
-    ax.set_xlabel(f"{ax.get_xlabel()}\nnumbers: draft length from there on")
+    ax.set_xlabel(f"{ax.get_xlabel()}\nnumbers: draft length from this batch size on")

@@ -203,7 +203,7 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
     for layout, shape in shapes.items():
         dots = style.points(0, color="black", marker=shape)
         handles[layout] = style.key(labels.shortened(layout, 28), **dots)
-    more = [style.key("outdone by others", **_OUTDONE)] if num_outdone else []
+    more = [style.key("worse than others", **_OUTDONE)] if num_outdone else []
     note = "numbers: batch size" + ("/draft length" if length else "")
     style.legend_above(ax, note, [*handles.values()], *more, side="right")
     return ax
@@ -249,7 +249,7 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         style.scaled(ax.yaxis, 100 if met == "goodput" else 1000)
     axes[-1].set_xlabel(_LOADS[x])
     more = [style.key("target", **style.DOTTED)] if targets else []
-    more += [] if carried.all() else [style.swatch("not carried: the queue grows", **_SHADE)]
+    more += [] if carried.all() else [style.swatch("not sustained: the queue grows", **_SHADE)]
     legend = style.legend_above(axes[0], "", None, *more)
     if legend and not carried.all():
         legend.set_bbox_to_anchor((0, _STRIP[1]), axes[0].transAxes)

@@ -43,7 +43,7 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
     more = ("draft_length", "speedup") if "draft_length" in table else table.filter(["speedup"])
     rows = frames.checked(table, ("batch_size", "context_length", _BEST, *more), ("fits",))
     if "draft_length" in rows and rows["context_length"].nunique() == 1:
-        title = f"{labels.titled(['speedup'])}; with 0 the drafter stays loaded"
+        title = f"{labels.titled(['speedup'])}; at 0 the drafter stays loaded"
         return _draw(ax, rows, ("speedup", "draft_length"), title)
     told, title = rows[_BEST].map("{:g}".format), labels.titled([_BEST])
     if "draft_length" in rows:
@@ -93,7 +93,7 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
         frames.need_single(rows, "context_length")
     # two digits, without the 0 before the point
     told = rows[_NEEDED].map("{:.2f}".format).str.removeprefix("0")
-    return _draw(ax, rows, (_NEEDED, y), "acceptance rate from which it pays", told)
+    return _draw(ax, rows, (_NEEDED, y), "acceptance rate above which speculation pays", told)
 
 
 def _judged(rows: pd.DataFrame) -> tuple[pd.Series[bool], pd.Series[bool]]:
@@ -148,7 +148,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, of: tuple[str, str], title: str, told: A
         ax.plot(along + 0.85, cells.index.get_indexer(pd.Index(rows[y][beyond])) + 0.17, **dots)
         handles.append(style.key("beyond CUDA graphs", **dots))
     hopeless = rows[quantity].isna() & ~too_large
-    blank = {"none pays": (hopeless, r"\\\\\\"), "does not fit": (too_large, "//////")}
+    blank = {"no rate pays": (hopeless, r"\\\\\\"), "does not fit": (too_large, "//////")}
     for name, (are, hatch) in blank.items():
         if are.any():
             area = rows.assign(is_so=are.where(are)).pivot(index=y, columns="batch_size")["is_so"]

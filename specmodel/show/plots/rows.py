@@ -159,7 +159,7 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
     knows = rows["policy"].astype(str).str.split(":").str[0].isin(_HINDSIGHT)
     at_1 = style.unity(ax, vertical=True)
     bars: Style = {"ecolor": COLOURS[0], "elinewidth": 0.8, "capsize": 2, "alpha": alpha}
-    for label, part in {"online": rows[~knows], "in hindsight, a bound": rows[knows]}.items():
+    for label, part in {"online": rows[~knows], "best in hindsight, a bound": rows[knows]}.items():
         face, told = COLOURS[0] if label == "online" else "white", label if len(part) else None
         reach = _reach(part["speedup"], part[ends[0]], part[ends[1]])
         ax.errorbar(part["speedup"], part.index, xerr=reach, fmt="none", **bars)
@@ -217,7 +217,7 @@ def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
         bars: Style = {"linestyle": "", "color": COLOURS[i], "elinewidth": width, "capsize": 2}
         ax.errorbar(values, rows.index, xerr=reach, label=f"80 % interval ({told})", **bars)
     within = ", ".join(f"{told} {seconds(value)}" for told, value in frames.targets(found).items())
-    label = "rate carried (requests/s)" + (f"\nwithin {within}" if within else "")
+    label = "sustained rate (requests/s)" + (f"\nwithin {within}" if within else "")
     ax.set(xlim=(0, None), xlabel=label)
     ax.xaxis.set_major_formatter(labels.count_label)
     style.legend_above(ax, side="right")

@@ -164,7 +164,7 @@ def _curve(address: Address) -> dict[str, Any]:
     except InputError:
         return {}
     prediction = next(iter(predictions.values()))
-    words = f"Speedup over requests at once, {report.caption(prediction)}; the table has numbers."
+    words = f"Speedup by requests at once, {report.caption(prediction)}; the table has numbers."
     source = ["link", "engine", "num_gpus", "hardware", "draft_length", "published"]
     groups = figures.measured(prediction).groupby(source)
     dots = [(*key, rows.to_dict("records")) for key, rows in groups]
@@ -177,10 +177,10 @@ def _published(case: Case) -> dict[str, Any] | None:
     if known is not None:
         middle = _rate(known)
         low, high = map(float, between_tasks(middle, task_spread(case.deployment)))
-        words = "of this model and drafter, between tasks"
+        words = "for this model and drafter, depending on the task"
     elif heads is not None:
         low, middle, high = map(_rate, heads.acceptance)
-        words = "of heads of this kind"
+        words = "for similar heads"
     else:
         return None
     return {"low": max(low, 0.0), "middle": middle, "high": min(high, 1.0), "words": words}

@@ -191,7 +191,7 @@ class Cascade(LearningPolicy):
 
     name = "cascade"
     words = (
-        "tests lengths and turns drafting off where it does not pay; settings after colons:"
+        "tests draft lengths, and stops drafting while no length pays; settings follow colons:"
         " cascade:first_draft_length=1:backoff_factor=1"
     )
     rule = staticmethod(cascade)

@@ -108,7 +108,7 @@ class Goodput(LearningPolicy):
     """
 
     name = "goodput"
-    words = "drafts the length with the most tokens per second, by the acceptance so far"
+    words = "drafts the length with the most tokens per second at the acceptance observed so far"
     policy_state = "server"
     rule = staticmethod(goodput)
     shared_rule = staticmethod(goodput_request)

@@ -152,9 +152,9 @@ class AdaptiveSteps(LearningPolicy):
     """
 
     name = "sglang"
-    words = "SGLang's adaptive rule: follows the mean number of accepted tokens"
+    words = "SGLang's adaptive rule: the draft length follows the mean number of accepted tokens"
     policy_state = "server"
-    notes = ("slots above batch size 1 belong to serving",)
+    notes = ("the replay uses only the slot for batch size 1",)
     rule = staticmethod(sglang)
     shared_rule = staticmethod(learn_nothing)
     step_rule = staticmethod(sglang_step)

@@ -57,8 +57,12 @@ def test_defaults_are_those_of_the_help(run, document):
 
 def test_whose_state_is_said(run, document):
     command = f"{MEASURED} --policy none,cascade,goodput,table:table.json"
-    assert "\ncascade: learned anew in each request.\ngoodput: kept by 8 servers.\n" in run(command)
-    assert "\ncascade, goodput: kept by 8 servers.\n" in run(f"{command} --policy-state server")
+    assert "\ncascade: learned per request.\ngoodput: learned per server (8 servers).\n" in run(
+        command
+    )
+    assert "\ncascade, goodput: learned per server (8 servers).\n" in run(
+        f"{command} --policy-state server"
+    )
     found = [
         [row["speedup"] for row in document(f"{command} --policy-state {state}")["policies"]]
         for state in ("request", "server")
@@ -75,10 +79,19 @@ def test_answer_comes_first_then_the_policies_then_what_was_assumed(run):
     assert typed(line[0] for line in lines) == NAMES
     gains = {name: float(line[1]) for name, line in zip(NAMES, lines, strict=True)}
     best = max((name for name in NAMES if name not in ("best-fixed", "oracle")), key=gains.get)
-    assert out.startswith(f"Best at batch size 1: {best}, {gains[best]:.2f}x")
-    told = r"^best-fixed:\d, oracle: a bound that knows the requests in advance, "
+    assert out.startswith(
+        f"Best policy at batch size 1: {best}, with a speedup of {gains[best]:.2f}x"
+    )
+    told = r"^best-fixed:\d, oracle: not ranked; an upper bound, as the policy knows the"
     assert re.search(told, out, re.M)
-    assert len(re.findall(r"\nSteps that test draft lengths: cascade \d+%\.", out)) == 1
+    assert (
+        len(
+            re.findall(
+                r"\nShare of steps in which a policy tests a draft length: cascade \d+%\.", out
+            )
+        )
+        == 1
+    )
 
 
 @pytest.mark.parametrize("policies", ["none,fixed:1,fixed:2,fixed:3,cascade", "none,fixed:2"])
@@ -109,7 +122,7 @@ def test_long_names_are_numbered_and_explained(run):
 def test_what_does_not_pay_or_cannot_be_deployed_is_said(run):
     assert "Speculation does not pay" in run(MEASURED + " --step-times slow.csv")
     told = run(MEASURED + " --policy best-fixed,oracle", one_line=True)
-    assert "bounds, and cannot be deployed" in told
+    assert "so their speedups are only upper bounds" in told
 
 
 @one_case(
@@ -141,12 +154,14 @@ def test_a_table_is_its_draft_length_at_batch_size_1(document):
     table, fixed = document(f"{MEASURED} --policy table:table.json,fixed:3")["policies"]
     for name in ("steps", "speedup", "tpot_p95", "drafted_tokens_per_step"):
         assert table[name] == fixed[name]
-    assert table["assumed"] == "entries above batch size 1 belong to serving and are not replayed"
+    assert table["assumed"] == "the replay uses only the entry for batch size 1"
 
 
 def test_what_does_not_fit_is_said_first_and_marked(run, document):
     command = f"{PREDICTED} --memory-utilization 0.5 --tensor-parallel 1"
-    assert "Nothing fits in memory. If it did: " in in_one_line(run(command).split("\n\n")[0])
+    assert "Nothing fits in memory. With enough memory: " in in_one_line(
+        run(command).split("\n\n")[0]
+    )
     found = document(command)
     assert "Not even the weights fit" in found["warnings"][0]
     assert [row["fits"] for row in found["policies"]] == [False] * len(NAMES)

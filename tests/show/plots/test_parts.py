@@ -245,7 +245,7 @@ def test_rates_that_are_not_carried_are_hollow_and_unjoined(told):
     (height,) = {line.get_ydata()[0] for line in hollow}
     assert height > 1, "a strip above the first axes, with one height for all policies"
     assert not any(line.get_linestyle() == "None" for line in axes[1].lines)
-    assert legend(axes[0]) == ["a", "b", "not carried: the queue grows"]
+    assert legend(axes[0]) == ["a", "b", "not sustained: the queue grows"]
 
 
 def test_what_a_closed_loop_measured_stands_beside_its_predictions():

@@ -223,11 +223,11 @@ def test_break_even_writes_rates_and_has_two_hatches(y, label):
     drawn = plots.break_even(pd.DataFrame(points | rates), ax())
     assert written(drawn) == {(0.5, 0.5): ".25", (0.5, 1.5): "1.00", (1.5, 1.5): ".50"}
     assert drawn.get_ylabel() == label
-    assert legend(drawn) == ["none pays"]
+    assert legend(drawn) == ["no rate pays"]
     fits = {"fits": [True, True, True, False]}
     drawn = plots.break_even(pd.DataFrame(points | rates | fits), ax())
     assert written(drawn) == {(0.5, 0.5): ".25", (0.5, 1.5): "1.00"}
-    assert legend(drawn) == ["none pays", "does not fit"]
+    assert legend(drawn) == ["no rate pays", "does not fit"]
     areas = [area for area in drawn.collections if area.get_hatch()]
     assert len({area.get_hatch() for area in areas}) == 2
     places = [area.get_datalim(drawn.transData).extents.tolist() for area in areas]

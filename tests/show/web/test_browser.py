@@ -96,7 +96,7 @@ def test_what_is_chosen_is_shared_by_its_address(browser, address):
 
 def test_the_first_view_and_the_form_need_no_script(browser, address):
     page = opened(browser, address, java_script_enabled=False)
-    assert "Turn it on: 2.32x, draft 4" in page.locator(".verdict").inner_text()
+    assert "Turn speculation on: 2.32x, draft length 4" in page.locator(".verdict").inner_text()
     page.locator("[name=batch_size]").fill("64")
     page.get_by_role("button", name="Show").click()
     assert "64 requests at once" in page.locator(".verdict").inner_text()

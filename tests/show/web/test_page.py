@@ -285,7 +285,7 @@ def test_without_a_server_the_scenarios_are_pages(tmp_path, capsys):
         assert "<svg" in text
         assert "<form" not in text
         assert 'href="/' not in text
-    assert "Leave it off: 0.37x, draft 3" in pages["why-did-235b-slow-down-to-0-4x"]
+    assert "Leave speculation off: 0.37x, draft length 3" in pages["why-did-235b-slow-down-to-0-4x"]
     (tmp_path / "long-context-on-a-workstation.html").write_text("mine")
     (tmp_path / "mtp-at-64-users.html").unlink()
     assert cli.main(["explore", "--output", str(tmp_path)]) == 2

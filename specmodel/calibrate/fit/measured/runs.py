@@ -145,8 +145,8 @@ class Run(Struct, frozen=True, kw_only=True):
     @property
     def draft_note(self) -> str:
         """A note for a run that may have drafted."""
-        tokens = f"{self.tokens_per_event:.3g} tokens per event, as steps with a draft do"
-        return f"{self.source} has {tokens}, and counts no drafts"
+        tokens = f"{self.tokens_per_event:.3g} tokens per event, which suggests drafts"
+        return f"{self.source} has {tokens}, but the file counts no drafts"
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -312,8 +312,8 @@ def served_runs(runs: Sequence[Run], deployment: Mapping[str, Any]) -> list[Serv
     """
     rows = [_served(run, deployment) for run in runs]
     if all(run.is_speculative and run.quantity == "step_time" for run in runs):
-        note = "no run without speculation: its gain and the time of drafting stay as uncertain"
-        note += " as before; add the same benchmark without it"
+        note = "no run without speculation: the fit learns nothing about gain and drafting time;"
+        note += " add the same benchmark without speculation"
         rows[:1] = [replace(row, notes=(*row.notes, note)) for row in rows[:1]]
     return rows
 

@@ -122,7 +122,7 @@ def _rows(
 def _plain_row(row: Cells, label: str) -> Served:
     """Return a row of plain decoding. A row whose requests queue too long is not used."""
     if row.known("queued_share", 0.0) > MOST_QUEUED:
-        raise Unused(f"its requests queue too long: queued_share is above {MOST_QUEUED:g}")
+        raise Unused(f"requests queue too long: queued_share is above {MOST_QUEUED:g}")
     isl, osl = map(row.whole, ("isl", "osl"))
     context = row.known("mean_context", isl + osl / 2)
     shorter = context / (isl + osl / 2)

@@ -218,11 +218,11 @@ def disturbances(kind: str, *, is_idle: bool) -> list[str]:
     if kind != "cuda":
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
         is_busy = is_idle and load > BUSY_SHARE * cores
-        return [f"busy: load {load:.1f} on {cores} cores before the run"] if is_busy else []
+        return [f"busy: load average {load:.1f} on {cores} cores before the run"] if is_busy else []
     state, found = gpu_state(), []
     use = state.get("utilization.gpu", "0")
     if is_idle and use.isdigit() and int(use) > 100 * BUSY_SHARE:
-        found.append(f"busy: {use} % in use before the run")
+        found.append(f"busy: {use} % utilization before the run")
     try:
         active = int(state.get("reasons", "0"), 16)
     except ValueError:

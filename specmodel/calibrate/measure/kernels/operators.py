@@ -65,7 +65,7 @@ class Stack(Struct, frozen=True, kw_only=True):
         if "stack" not in row:
             return ""
         if _numbers(self.version) < _numbers(row["since"]):
-            return f"{self.name} has it since {row['since']}; {self.version} is installed"
+            return f"needs {self.name} {row['since']}; {self.version} is installed"
         try:
             if self.is_imported:
                 resolve_name(row["operator"])
@@ -153,7 +153,7 @@ def timed_on(
         if found and "experts" not in found:
             reasons[f"experts in {taken}"] = _REASONS["experts"]
         elif not found:
-            reasons[taken] = _REASONS.get(taken) or f"timed as {alike}, whose kernels read it"
+            reasons[taken] = _REASONS.get(taken) or f"timed as {alike}, which has the same kernels"
             if wanted:
                 expected = f"This dtype cannot be timed here: {reasons[taken]}."
                 raise InputError("weight_dtype", name, expected)
