@@ -75,7 +75,7 @@ def test_other_flags_are_told(flags, note):
     ("vllm serve x/y --cpu-offload-gb 20", "much too short times"),
     ("llama-server -m x --spec-draft-p-min 0.6", "too small a gain"),
     ("llama-server -m x -nkvo", "does not model a KV cache on the host"),
-    ("llama-server -m x --spec-default", "ngram-mod, which specmodel does not model"),
+    ("llama-server -m x --spec-default", "ngram-mod, which is not modelled"),
     ("vllm serve x/y --tensor-paralel-size 8", "Write --tensor-parallel-size if you mean that"),
     ("vllm serve x/y -tp $TP", "put a line such as TP=8 before the command"),
     (f"{SGLANG} --speculative-adaptive", "load --policy sglang"),

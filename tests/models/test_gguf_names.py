@@ -73,4 +73,4 @@ def test_a_tag_that_nobody_knows_and_a_model_that_nobody_knows_are_refused():
 def test_a_file_needs_the_package_that_reads_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
     (tmp_path / "a.gguf").write_bytes(b"GGUF")
-    refused(r"to read a GGUF: pip install '.\[gguf\]'", load_architecture, tmp_path / "a.gguf")
+    refused(r"not installed: pip install '.\[gguf\]'", load_architecture, tmp_path / "a.gguf")
