@@ -70,17 +70,17 @@ def test_other_flags_are_told(flags, note):
     "line told",
     ("vllm serve x/y --pipeline-parallel-size 4", "passes through all stages"),
     ("vllm serve x/y -pp 2", "0.71x at 1 request and 0.88x at 8"),
-    ("sglang serve --model x/y --pp-size 2", "does not model pipelines"),
-    ("trtllm-serve x/y --pp_size 2", "does not model pipelines"),
-    ("vllm serve x/y --cpu-offload-gb 20", "much too short times"),
-    ("llama-server -m x --spec-draft-p-min 0.6", "too small a gain"),
-    ("llama-server -m x -nkvo", "does not model a KV cache on the host"),
+    ("sglang serve --model x/y --pp-size 2", "Pipelines, in which"),
+    ("trtllm-serve x/y --pp_size 2", "Pipelines, in which"),
+    ("vllm serve x/y --cpu-offload-gb 20", "times would be much too short"),
+    ("llama-server -m x --spec-draft-p-min 0.6", "predicted gain would be too small"),
+    ("llama-server -m x -nkvo", "A KV cache on the host is not modelled"),
     ("llama-server -m x --spec-default", "ngram-mod, which is not modelled"),
     ("vllm serve x/y --tensor-paralel-size 8", "Write --tensor-parallel-size if you mean that"),
-    ("vllm serve x/y -tp $TP", "put a line such as TP=8 before the command"),
+    ("vllm serve x/y -tp $TP", "Put a line such as TP=8 before the command"),
     (f"{SGLANG} --speculative-adaptive", "load --policy sglang"),
     ("sglang serve --model x --tp 8 --attn-dp-size 3", "a divisor of the 8 GPUs"),
-    ("sglang serve --model x --speculative-num-steps 3", "--speculative-algorithm too"),
+    ("sglang serve --model x --speculative-num-steps 3", "SGLang drafts only with --speculative-algorithm"),
 )
 def test_what_is_not_modelled_is_refused_with_what_the_answer_would_miss(line, told):
     with pytest.raises(InputError, match=r"got .*(; expected|\. [A-Z])") as refused:
@@ -186,7 +186,7 @@ def test_variables_and_files_of_a_script_are_filled_in(command, told):
 
 @one_case(
     "command told",
-    ("vllm serve x/y --speculative-config $SPEC", "put a line such as TP=8"),
+    ("vllm serve x/y --speculative-config $SPEC", "Put a line such as TP=8"),
     ("""vllm serve x/y -sc '{"method": "mtp", "num_speculative_tokens": $N}'""", "such as TP=8"),
     ('echo "$(date +%s)"', "a command that starts vLLM"),
 )
