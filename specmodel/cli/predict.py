@@ -36,11 +36,11 @@ _VIEW = f"What to print: {', '.join(f'{name} ({VIEWS[name][1]})' for name in _SH
 def predict(*, view: str, **options: Any) -> forms.Answer:
     """Predict whether speculation pays at each batch size.
 
-    You only need to name a model and a GPU. By default, predict uses the fewest GPUs that fit the
-    model, the model's usual drafter, and the best draft length at each batch size. If you give no
-    acceptance and none is published for this model and drafter, predict prints the acceptance above
-    which speculation pays. If you give --tokens-per-step, --step-efficiency or --accepted-fraction,
-    also give --measured-draft-length, the draft length of that measurement.
+    You only need to name a model and a GPU. By default, predict uses the fewest GPUs on which the
+    model fits, the usual drafter of the model, and the best draft length at each batch size. If you
+    give no acceptance and none is published for this model and drafter, predict prints the
+    acceptance above which speculation pays. If you give --tokens-per-step, --step-efficiency or
+    --accepted-fraction, also give --measured-draft-length, the draft length of that measurement.
 
     \b
     Examples:

@@ -49,6 +49,6 @@ def _given_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
     for text in texts:
         name, low, high = parse_named_range("range", text)
         if name in given:
-            raise InputError(f"range {name}", text, "one range for each input")
+            raise InputError(f"range {name}", text, "one range for each input; this input has two")
         given[name] = (low, high)
     return given

@@ -38,7 +38,7 @@ def _filled(options: dict[str, Any]) -> dict[str, Any]:
     if model and options["target"] is None and len(options["words"]) < asked:
         options["words"] = (model, *options["words"])
     elif model and not line:
-        raise InputError("target", model, "one model")
+        raise InputError("target", model, "The model is given twice. Remove one of the two.")
     source = settings.flag(_LINE) if line else next(flag.typed for flag in context.obj.values())
     for parameter in context.command.params:
         name = parameter.name or ""

@@ -28,4 +28,4 @@ def policy_words() -> dict[str, str]:
 def limits_text(names: set[str]) -> str:
     """Return a line that explains the limits in `names`; "" for none."""
     known = [f"{name} ({words})" for name, words in LIMITS.items() if name in names - {"none"}]
-    return f"Limited by: {'; '.join(known)}." if known else ""
+    return f"Limited by (the cost that drafts raise most): {'; '.join(known)}." if known else ""

@@ -299,7 +299,7 @@ def _inside(times: FloatArray, window: str | None, path: str, *, is_whole: bool)
         if not 0 <= since < until:
             raise InputError("time_window", window, "FROM:TO, such as 0:1h, 10m:20m or 600:1200")
     if not is_whole and until > times[-1]:
-        expected = f"at most {MOST_REQUESTS:,} requests: `time_window='0:{times[-1]:.0f}'` or less"
+        expected = f"at most {MOST_REQUESTS:,} requests: add `time_window='0:{times[-1]:.0f}s'`"
         raise InputError("time_window" if window else _ARGUMENT, window or path, expected)
     kept = (since <= times) & (times < until)
     if not kept.any():

@@ -279,6 +279,6 @@ def _longest(asked: Mapping[str, Any], known: int, block: int | None = None) -> 
     if longest is None:
         return min(LONGEST_REPLAYED, known)
     if not 1 <= longest <= known:
-        expected = f"from 1 to {known}, the longest draft with an acceptance and a step time"
+        expected = f"1 to {known}; no longer draft has an acceptance and a step time"
         raise InputError("max_draft_length", longest, expected)
     return int(longest)

@@ -201,7 +201,7 @@ def timeline(
     check_choice(choice, times)
     blocks = make_blocks(source, times, variation or Variation(), seed)
     if not 0 <= request < blocks[-1].last:
-        raise InputError("request", request, f"from 0 to {blocks[-1].last - 1}")
+        raise InputError("request", request, f"a number from 0 to {blocks[-1].last - 1}")
     steps: list[dict[str, Any]] = []
     servers = SERVERS if choice.state == "server" else 0
     # if a server keeps the policy, it has seen the server's earlier requests

@@ -80,7 +80,10 @@ def test_other_flags_are_told(flags, note):
     ("vllm serve x/y -tp $TP", "Put a line such as TP=8 before the command"),
     (f"{SGLANG} --speculative-adaptive", "load --policy sglang"),
     ("sglang serve --model x --tp 8 --attn-dp-size 3", "a divisor of the 8 GPUs"),
-    ("sglang serve --model x --speculative-num-steps 3", "SGLang drafts only with --speculative-algorithm"),
+    (
+        "sglang serve --model x --speculative-num-steps 3",
+        "SGLang drafts only with --speculative-algorithm",
+    ),
 )
 def test_what_is_not_modelled_is_refused_with_what_the_answer_would_miss(line, told):
     with pytest.raises(InputError, match=r"got .*(; expected|\. [A-Z])") as refused:

@@ -54,7 +54,7 @@ def test_published_assistants_are_taken_by_name_and_for_their_targets(name, coun
     (head,) = drafter.architectures
     assert head.total_parameters == counted - NORMS_OF_HEADS
     assert named.architectures == drafter.architectures
-    assert named.assumed == drafter.assumed == (("draft_head", f"as published: {head.source}"),)
+    assert named.assumed == drafter.assumed == (("draft_head", f"published sizes ({head.source})"),)
     narrow = load_drafter(f"RedHatAI/gemma-4-{name}-it-assistant-FP8", target)
     assert narrow.architectures[0].weight_dtype == "fp8"
 

@@ -23,7 +23,7 @@ def test_parameters_are_those_published_and_whose_head_it_is_is_told(target, nam
     deployment, told = deploy(target=target, drafter=name, hardware="b200", **given)
     (head,) = deployment.drafter.architectures
     assert head.total_parameters == pytest.approx(billions * 1e9, rel=near)
-    assert told["draft_head"] == f"as published: {head.source}"
+    assert told["draft_head"] == f"published sizes ({head.source})"
     assert not {"draft_ffn_size", "draft_layers", "mtp_block"} & {*told}
 
 

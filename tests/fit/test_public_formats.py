@@ -149,7 +149,7 @@ def test_what_trtllm_bench_tells_of_drafts():
     ),
     ([flat(conc="64")], "conc: got '64'; expected requests at once"),
     ([flat(output_tput_per_gpu=None)], "output_tput_per_gpu: got None; expected tokens per second"),
-    ([flat(tput_per_gpu=9e3, output_tput_per_gpu=2e3)], "at most the concurrency 64"),
+    ([flat(tput_per_gpu=9e3, output_tput_per_gpu=2e3)], "at most 64, the concurrency"),
     ([flat(), {"model": "x"}], "entry 2: got 'model'; expected JSON of"),
     ([], "no usable row'; expected at least one result"),
 )

@@ -331,7 +331,7 @@ def test_other_kind_of_layer_is_refused_by_name(kind):
     for model_type in OTHER_TYPES["refused"][kind]:
         message = refusal(MIXTRAL, model_type=model_type)
         assert f"model_type: got '{model_type}'" in message
-        assert f"does not model {kind} of this one" in message
+        assert f"The {kind} of this family" in message
 
 
 # Configurations that transformers saved again

@@ -238,7 +238,7 @@ def test_of_more_requests_than_are_taken_a_window_is_read(suffix, write, monkeyp
     text = OWN + "".join(f"{i},5,3\n" for i in range(50)) if suffix == "csv" else lines(rows)
     path = write(f"load.{suffix}", text)
     for window in (None, "5:20"):
-        with pytest.raises(InputError, match="at most 10 requests: time_window='0:10' or less"):
+        with pytest.raises(InputError, match="at most 10 requests: add time_window='0:10s'"):
             simulate.read_requests(path, window)
     assert simulate.read_requests(path, "2:7").count == 5
 

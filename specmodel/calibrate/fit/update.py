@@ -288,9 +288,9 @@ def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:
     """Raise an InputError if a run and its fit differ by more than a factor of `MOST_APART`."""
     for row, ratio in zip(rows, ratios.tolist(), strict=True):
         if not 1 / MOST_APART <= ratio <= MOST_APART:
-            expected = "milliseconds, measured with this model on these GPUs"
+            expected = f"at most {MOST_APART:g} times more or less; check unit, model and GPUs"
             value = f"{1 / ratio:.3g} times the fitted value"
-            raise InputError(f"{row.row} {row.quantity}", value, expected)
+            raise InputError(f"{row.quantity} of row {row.row}", value, expected)
 
 
 def _warnings(

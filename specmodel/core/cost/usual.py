@@ -163,6 +163,6 @@ def _counted_degrees(deployment: Deployment, count: int, typed: Degrees) -> Degr
         data = count // tensor
     if data is None or tensor * data != count:
         degrees = ", ".join(f"{name} {value}" for name, value in typed.items())
-        expected = f"degrees whose product is {count}, the number of GPUs"
+        expected = f"`tensor_parallel` times `data_parallel` to be {count}, the number of GPUs"
         raise InputError(next(iter(typed)), degrees, expected)
     return {"data_parallel": data}

@@ -47,7 +47,7 @@ class HeadShape(NamedTuple):
     @property
     def told(self) -> tuple[tuple[str, str], ...]:
         """Label and text of the published head's source, () if none is published."""
-        return (("draft_head", f"as published: {self.source}"),) if self.source else ()
+        return (("draft_head", f"published sizes ({self.source})"),) if self.source else ()
 
 
 def published_head(target: Architecture, drafter: str) -> HeadShape:

@@ -158,7 +158,7 @@ def measured(table: pd.DataFrame, quantity: str) -> pd.DataFrame:
     wrong = ~np.isfinite(rows["value"]) | ~(is_size | table["batch_size"].isna())
     if rows.empty or wrong.any():
         value = "no rows" if rows.empty else rows.loc[wrong, ["batch_size", name]].iloc[0].tolist()
-        raise InputError(MEASURED, value, "rows with a batch size above 0 and a number")
+        raise InputError(MEASURED, value, "rows with a batch size above 0 and a measured number")
     return rows
 
 

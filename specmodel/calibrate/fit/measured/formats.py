@@ -220,10 +220,8 @@ def _timed(
 def _seen(row: Cells, decoding: float, asked: float | None, completed: float | None) -> float:
     """Return the batch that a request sees if `decoding` requests decode on average [request]."""
     if asked and not completed and decoding > (1 + MOST_APART) * asked:
-        value = f"{decoding:.3g} requests, as tokens per second times TPOT"
-        expected = (
-            f"at most the concurrency {asked:g}; check that tokens/s count all requests, times ms"
-        )
+        value = f"{decoding:.3g} requests at once (tokens/s times TPOT)"
+        expected = f"at most {asked:g}, the concurrency: is TPOT in ms, tokens/s without prompts?"
         raise InputError(row.called("throughput"), value, expected)
     most = min(asked or completed or 0.0, completed or asked or 0.0)
     return seen_batch(decoding, most) if most else max(decoding, 1.0)

@@ -83,7 +83,7 @@ def _records(
     if not isinstance(other, dict):
         raise InputError(name, other, "an object with quant_algo, as ModelOpt writes it")
     if "NVFP4" in str(other.get("quant_algo")) and "exclude_modules" not in other:
-        expected = "a list, which engines need for NVFP4; without it, add `weight_dtype='nvfp4'`"
+        expected = "Engines need it for NVFP4. To predict without it, add `weight_dtype='nvfp4'`."
         raise InputError(f"{name}.exclude_modules", None, expected)
     if isinstance(own, dict) and own.get("quant_algo") == MIXED:
         listed = {"quantized_layers": other.get("quantized_layers")}

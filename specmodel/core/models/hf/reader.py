@@ -100,7 +100,7 @@ class Reader:
         model_type = self.config.get("model_type")
         name = model_type.removesuffix("_text") if isinstance(model_type, str) else None
         for kind, refused in table("other_model_types")["refused"].items():
-            expected = f"another family, as specmodel does not model {kind} of this one"
+            expected = f"The {kind} of this family are not modelled. Use a model of another family."
             self.need(name not in refused, "model_type", expected)
         row = families().get(name or "")
         if row is None:
