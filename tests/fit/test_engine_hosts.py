@@ -374,8 +374,8 @@ def test_a_slow_host_is_told_by_two_of_its_own_files() -> None:
 def test_other_units_and_engines_without_times_are_refused() -> None:
     plain, (slow, fast) = row("vllm", 1, 0, measured=5e-3), (8.0, 1e-7)
     for message, runs, engine in (
-        (r"a step_time.*milliseconds", [plain, row("vllm", 1, 3, measured=slow)], "vllm"),
-        (r"a step_time.*milliseconds", [plain, row("vllm", 1, 3, measured=fast)], "vllm"),
+        (r"step_time of row a.*milliseconds", [plain, row("vllm", 1, 3, measured=slow)], "vllm"),
+        (r"step_time of row a.*milliseconds", [plain, row("vllm", 1, 3, measured=fast)], "vllm"),
         ("engine: got 'ideal'; expected an engine with host times", [row("ideal", 1, 3)], "ideal"),
         ("runs: got '0 runs'", [], "vllm"),
     ):

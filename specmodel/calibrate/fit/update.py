@@ -288,7 +288,7 @@ def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:
     """Raise an InputError if a run and its fit differ by more than a factor of `MOST_APART`."""
     for row, ratio in zip(rows, ratios.tolist(), strict=True):
         if not 1 / MOST_APART <= ratio <= MOST_APART:
-            expected = f"at most {MOST_APART:g} times more or less; check unit, model and GPUs"
+            expected = "Check the unit (milliseconds), the model and the GPUs."
             value = f"{1 / ratio:.3g} times the fitted value"
             raise InputError(f"{row.quantity} of row {row.row}", value, expected)
 
