@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec import Struct
 
 from specmodel.core.base.errors import InputError
@@ -43,9 +44,10 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
         The engine's option for the most requests to decode together. Whether each data-parallel
         replica counts its own requests. The default of the option with a drafter, 0 if a drafter
         does not change the default [request].
-    keeps_last
-        Whether the last length also applies above the last batch size. If not, the engine drafts
-        nothing there.
+    changes_length, keeps_last
+        Whether the engine changes the draft length while it runs. If not, it drafts the longest
+        length of a schedule. Whether the last length also applies above the last batch size. If
+        not, the engine drafts nothing there.
     since, start
         First version that accepts a schedule, "" if unknown. The start command that contains the
         schedule, "" if a file contains it.
@@ -60,6 +62,7 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
     most_requests: str
     is_of_replica: bool = True
     drafting_requests: int = 0
+    changes_length: bool = True
     keeps_last: bool = True
     since: str = ""
     start: str = ""
@@ -161,13 +164,13 @@ def start_options(prediction: Prediction, length: int, most: int | None = None) 
 
 
 def requests_option(prediction: Prediction, most: int | None = None) -> str:
-    """Return the engine's option for the number of requests: `most`, or all predicted ones.
+    """Return the engine's option for the number of requests: `most`, or all that fit.
 
     If `most` is None, the option is only needed where the engine's default is smaller. With any
     drafter, SGLang runs 48 requests without `--max-running-requests`, llama.cpp 4 without `-np`.
     """
     config = config_format(format_of_engine(prediction.deployment.engine))
-    asked = int(prediction.batch_size.max())
+    asked = int(np.where(prediction.fits, prediction.batch_size, 0).max())
     requests = most or (asked if 0 < config.drafting_requests < asked else 0)
     replicas = prediction.deployment.layout.replicas
     return f" {config.requests_option(requests, replicas)}" if requests else ""

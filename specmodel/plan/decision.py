@@ -77,7 +77,7 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
     graphs
         Larger CUDA graphs, if steps need them.
     most_requests
-        Largest batch size before a loss that no setting avoids; None if there is none [request].
+        Largest batch size before the first loss of `length`; None if there is none [request].
     recipe
         Range of draft lengths in published recipes, if `length` is outside it [token].
     recipe_gain
@@ -308,8 +308,9 @@ def _schedule(judged: _Judged) -> Plan | None:
     case = judged.case
     try:
         config = config_format(format_of_engine(case.deployment.engine))
-        if config.name == "vLLM" and case.deployment.layout.replicas > 1:
-            return None  # vLLM then drafts the longest length at every batch size
+        is_split = config.name == "vLLM" and case.deployment.layout.replicas > 1
+        if is_split or not config.changes_length:
+            return None  # the engine drafts the longest length at every batch size
         plan = plan_schedule(case, config, max_batch_size=judged.largest, ends=False)
     except InputError:
         return None

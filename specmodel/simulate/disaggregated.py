@@ -50,7 +50,9 @@ class DisaggregatedPrefill(Struct, frozen=True, kw_only=True):
         each part attends to the parts before it.
         """
         if requests.users:
-            expected = "together, or request rates instead of users"
+            expected = (
+                "Separate prefill servers need request rates. Replace `users` by `request_rate`."
+            )
             raise InputError("prefill", f"disaggregated:{self.servers}", expected)
         left, seen = (requests.prompt_tokens - cached).astype(float), cached.astype(float)
         takes = np.zeros(requests.count)

@@ -221,9 +221,9 @@ def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted(run, docume
 def test_what_larger_graphs_would_gain_is_what_they_gain(words, run, document):
     command = f"schedule {words} --for vllm"
     told = re.search(
-        r"Larger CUDA graphs \(--max-cudagraph-capture-size (\d+); in specmodel --graph-limit \1\)"
-        r" give a mean speedup of ([\d.]+)x up to batch size \d+. At batch size (\d+), the larger"
-        r" graphs give ([\d.]+)x instead of ([\d.]+)x\."
+        r"larger CUDA graphs \(--max-cudagraph-capture-size (\d+)\), the best schedule has a mean"
+        r" speedup of ([\d.]+)x up to batch size \d+ \(specmodel --graph-limit \1 prints it\)\."
+        r" At batch size (\d+), its speedup is ([\d.]+)x instead of ([\d.]+)x\."
         r"(?: With the larger CUDA graphs, draft length (\d) is the best)?",
         run(command, one_line=True),
     )

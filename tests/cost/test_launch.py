@@ -82,7 +82,7 @@ def test_other_flags_are_told(flags, note):
     ("sglang serve --model x --tp 8 --attn-dp-size 3", "a divisor of the 8 GPUs"),
     (
         "sglang serve --model x --speculative-num-steps 3",
-        "SGLang drafts only with --speculative-algorithm",
+        "SGLang drafts only if --speculative-algorithm names",
     ),
 )
 def test_what_is_not_modelled_is_refused_with_what_the_answer_would_miss(line, told):

@@ -306,7 +306,7 @@ def _wrong_keys(kind: Any, table: Mapping[str, Any], message: str, name: str) ->
     lacking = [field.name for field in fields(kind) if field.required and field.name not in table]
     if "unknown" not in message:
         if len(lacking) > 1:
-            return InputError(name, None, f"the fields {', '.join(lacking)}")
+            return InputError(name, table, f"the fields {', '.join(lacking)} too")
         return InputError(_joined(name, lacking[0]), None, "a value for this field")
     key = message.split("`")[1]
     known = [each for each in field_names(kind) if each not in kind.hidden]

@@ -113,7 +113,7 @@ class Run(Struct, frozen=True, kw_only=True):
         most, length, verified = math.inf, self.draft_length, self.verify_tokens
         if length is not None:
             if self.topk is None or verified is None:
-                expected = "the number of tokens verified per request, as this run drafts trees"
+                expected = "verify_tokens and topk (tree width), as this run drafts trees"
                 raise InputError(f"{self.source} verify_tokens", verified, expected)
             if self.topk == 1 and verified != length + 1:
                 expected = f"draft_length + 1 = {length + 1} for a chain,"
