@@ -90,7 +90,7 @@ def test_a_fault_is_one_line_with_argument_key_and_value(changes, message):
 def test_what_is_missing_or_no_table_is_named():
     for table, argument, message in (
         ({"parts": [{"kind": "disc"}]}, "drawing", r"\.parts\[0\]\.radius: got None; .*this field"),
-        ({}, "drawing", r": got None; .* name, parts$"),
+        ({}, "drawing", r": got {}; .* name, parts too$"),
         ({"nam": "House"}, "drawing", r"\.nam: got 'House'; .* name; missing: name, parts$"),
         ([], "drawing", r": got \[\]; expected a table"),
         (TABLE | {"name": 1}, "", r"name: got 1; "),
