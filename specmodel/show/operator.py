@@ -108,7 +108,7 @@ def risk_cause(row: Row, prediction: Prediction) -> str:
         return f"acceptance below {needed:.2f} tokens per step with {row['draft_length']} drafted"
     if not row["in_graph"]:
         return "steps too large for CUDA graphs"
-    return "steps or a drafter without CUDA graphs, or a slow host"
+    return "steps without CUDA graphs, a drafter without CUDA graphs, or a slow host"
 
 
 def place(row: Row, rows: list[Row]) -> str:

@@ -81,7 +81,7 @@ def test_drafts_that_carry_no_more_leave_plain_decoding_first(run, rows):
     assert other <= 1.01 * plain
     words = run(line, one_line=True)
     assert f": {plain:.3g} requests/s" in words
-    assert ", with the policy plain decoding." in words
+    assert ', with policy "plain decoding".' in words
     assert "Policies that are as good within the noise of the simulation: schedule." in words
 
 

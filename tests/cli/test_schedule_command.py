@@ -33,7 +33,9 @@ def test_json_is_strict_and_agrees_with_the_text_of_80_columns(command, run, doc
     if "more" in facts:
         assert f"Best single draft length: {facts['one_length']}, " in words
         assert f" The mean speedup of the schedule is {facts['more']:.1%} higher." in words
-    mean = f"mean speedup {facts['mean_speedup']:.2f}x up to batch size {facts['last_batch_size']} "
+    mean = (
+        f"mean speedup {facts['mean_speedup']:.2f}x over batch sizes 1-{facts['last_batch_size']} "
+    )
     assert (mean in words) != facts["advice"].startswith("off")
     assert f"{facts.get('most', 1):.2f}" in words
     assert (answer["fragment"] or "") in out
