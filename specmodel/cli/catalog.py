@@ -37,7 +37,7 @@ def list_command(name: str | None, *, template: bool) -> None:
     from specmodel.core.base.records import is_path
 
     if name is None:
-        raise InputError("kind", None, ", ".join([*sorted(catalog.ROWS), "or a name in them"]))
+        raise InputError("kind", None, ", ".join([*sorted(catalog.ROWS), "or a name such as h200"]))
     name = {"models": "architectures", "gpus": "hardware"}.get(name, name)
     if template:
         click.echo(catalog.template_text(specmodel.load_hardware(name, "name")))

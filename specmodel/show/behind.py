@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FIRST = ("routing_correlation", "host_speed")
 """Assumptions with the largest effect, which are shown first."""
 _TEXTS, _GROUND = PAGES["behind"], PAGES["ground"]
+_TYPICAL = " (typical, on a held-out GPU)"
 CHANGES = "changes"
 """Name of the changes by --set, which are not assumptions."""
 FOR_PROGRAMS = (CHANGES, "fits_at_bound")
@@ -101,7 +102,7 @@ def _kernels(deployment: Deployment) -> str:
             (taken, dtype), stored = place, run[kind][0]
             other = f" (as {dtype})" if dtype != stored and stored != "fp16" else ""
             if kernels.is_typical(place):
-                other = " (typical)"
+                other = _TYPICAL
             else:
                 own.append(fit.is_held_out)
             texts.setdefault(taken, f"{KINDS[taken].words}{other} {fit.mean_error:.0%}")
@@ -110,7 +111,7 @@ def _kernels(deployment: Deployment) -> str:
         is_lent = bool(record.lent_by and own)
         lent = f"those of {name} on {record.lent_by} are used" if is_lent else _TEXTS["typical"]
         values = {"by": "" if own else f" in these dtypes for {name}", "lent": lent}
-        values |= {"gpu": gpu, "errors": errors.replace(" (typical)", "")}
+        values |= {"gpu": gpu, "errors": errors.replace(_TYPICAL, "")}
         return str(_TEXTS["lent"].format_map(values))
     judged = "held-out shapes" if all(own) else "the fitted shapes"
     if kernels.measured_here:

@@ -283,7 +283,8 @@ def _fault(cls: type[Record], value: Any, error: ValidationError, argument: str)
     if place.startswith("key"):
         kind = get_args(kind)[0]
         key = next(key for key in value if not _fits(key, kind))
-        return InputError(_joined(name, key), value[key], f"one of {', '.join(get_args(kind))}")
+        expected = f"one of the keys {', '.join(get_args(kind))}"
+        return InputError(_joined(name, key), value[key], expected)
     if isinstance(cause := error.__cause__, InputError):
         return InputError(_joined(name, cause.argument), cause.value, cause.expected)
     if message.startswith("Invalid value"):  # of the field with the kind of a record
