@@ -78,6 +78,8 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
         Larger CUDA graphs, if steps need them.
     most_requests
         Largest batch size before the first loss of `length`; None if there is none [request].
+    why
+        Why `length` was chosen, as text; "" for a schedule.
     recipe
         Range of draft lengths in published recipes, if `length` is outside it [token].
     recipe_gain
@@ -92,6 +94,7 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
     no_room_at: Sequence[int] = ()
     graphs: Graphs | None = None
     most_requests: int | None = None
+    why: str = ""
     recipe: tuple[int, int] | None = None
     recipe_gain: float = 0.0
 
@@ -113,6 +116,7 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
         starts = graphs.first if graphs and graphs.first < graphs.batch_size else None
         return {
             "one_length": Fact(None if self.plan else self.length, "token"),
+            "why_length": Fact(self.why),
             "longest_of_schedule": Fact(self.length if self.plan else None, "token"),
             "schedule": Fact([*map(list, self.plan.schedule.ranges)] if self.plan else []),
             "as_good": Fact([[first, last]] if first < last else None, "token"),
@@ -165,16 +169,18 @@ def decide(prediction: Prediction, largest: int | None = None) -> Decision | Non
     bar = (1.0 if largest else 1 - NEAR) * max(means[n] for n in lengths)
     safe = [n for n in lengths if least[n] >= LOSS and means[n] > 1]
     if near := [n for n in safe if means[n] >= bar]:
-        return _of_length(prediction, judged, near[0])
+        return _of_length(prediction, judged, near[0], "the shortest near the best")
     if plan := _schedule(judged):
         return _of_plan(prediction, judged, plan)
     if safe:
-        return _of_length(prediction, judged, max(safe, key=means.__getitem__))
+        best = max(safe, key=means.__getitem__)
+        return _of_length(prediction, judged, best, "the best of those that lose nowhere")
     ends = {n: int((judged.gains[n] < LOSS).argmax()) for n in lengths}  # first loss of each
     worth = {n: np.log(judged.gains[n, : ends[n]][judged.is_asked[: ends[n]]]).sum() for n in ends}
     length = max(worth, key=worth.__getitem__)
     most = int(judged.batch_size[ends[length] - 1])
-    return _of_length(prediction, judged, length, most) if worth[length] > 0 else None
+    why = "the best up to its first loss"
+    return _of_length(prediction, judged, length, why, most) if worth[length] > 0 else None
 
 
 class _Judged:
@@ -252,7 +258,7 @@ class _Judged:
 
 
 def _of_length(
-    prediction: Prediction, judged: _Judged, length: int, most_requests: int | None = None
+    prediction: Prediction, judged: _Judged, length: int, why: str, most_requests: int | None = None
 ) -> Decision:
     """Return the decision for one length."""
     graphs, case = judged.with_graphs(length, most_requests)
@@ -268,6 +274,7 @@ def _of_length(
         no_room_at=asked[fits.any(axis=0) & ~fits[length]].tolist(),
         graphs=graphs,
         most_requests=most_requests,
+        why=why,
         recipe=recipe,
         recipe_gain=gain,
     )

@@ -67,8 +67,8 @@ WALKED = {"split_tokens": 8, "context": 90_000.0, "way_out": "split_tokens=64", 
 
 @cases(
     "note words",
-    (Note("beyond_graphs", GRAPHS), "at batch size 514, steps are larger than any CUDA graph"),
-    (Note("beyond_graphs", GRAPHS), "(256 requests, SGLang's default)"),
+    (Note("beyond_graphs", GRAPHS), "at batch size 514, steps have more requests than the largest"),
+    (Note("beyond_graphs", GRAPHS), "(256, SGLang's default)"),
     (Note("beyond_graphs", GRAPHS), "decode 257 (in specmodel: --graph-limit 257)"),
     (Note("walked_keys", WALKED), "an 8-bit KV cache (--kv-dtype fp8) or an engine"),
     (Note("dtypes", {"dtypes": ("fp8", "bf16")}), "fp8 and bf16"),

@@ -139,7 +139,7 @@ class Named:
         numbers, count = dict[str, list[tuple[int, int]]](), len(self.modules.layers)
         for entry in entries:
             if not isinstance(entry, str):
-                raise InputError(self.key, entry, "names of modules")
+                raise InputError(self.key, entry, "only names of modules in this list")
             entry = entry if _is_regex(entry) else entry.rstrip(".")
             is_outside = not _is_regex(entry) and _table().outside.search(entry)
             if is_outside or _table().of_heads.fullmatch(entry):
