@@ -256,8 +256,8 @@ def _losses(plan: Plan) -> dict[str, Fact]:
     """Return the losses by a single length, by the engine's rule and by sharing all contexts."""
     schedule, has_one = plan.schedule, len(plan.schedule.ranges) == 1
     context, size = divmod(int(plan.speedup.argmin()), schedule.batch_size.size)
-    # a start command ends the batch at the last size; llama.cpp's options have no sizes
-    has_no_end = not plan.config.start and "{" in plan.fragment
+    # a start command ends the batch at the last size
+    has_no_end = plan.config.changes_length and plan.fragment and not plan.config.start
     above = int(schedule.draft_length[-1]) * plan.config.keeps_last if has_no_end else None
     slowest = {
         "slowest": Fact(float(plan.speedup.min())),
