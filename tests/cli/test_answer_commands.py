@@ -145,7 +145,7 @@ def test_break_even_begins_with_the_least_rates_of_its_tables(run, rows):
     tables = out.split("by draft length:\n")[1:]
     for kind, told, shown in zip(
         ("break_even", "sure"),
-        ("pays above", "interval of the speedup is above 1 from"),
+        ("pays above an acceptance rate of", "above 1 if the acceptance rate is above"),
         tables,
         strict=True,
     ):
@@ -153,7 +153,7 @@ def test_break_even_begins_with_the_least_rates_of_its_tables(run, rows):
         least = min(able, key=lambda row: row[f"{kind}_acceptance_rate"])
         rate, gamma = least[f"{kind}_acceptance_rate"], least["draft_length"]
         tokens = sum(rate**i for i in range(gamma + 1))
-        ends = f"{tokens:.2f} tokens per step with {gamma} drafted (acceptance rate {rate:.2f})"
+        ends = f"{rate:.2f} ({tokens:.2f} tokens per step with {gamma} drafted)"
         assert f"{told} {ends}" in in_one_line(out)
         cells = re.search(rf"^ *{least['batch_size']}  (.*)", shown, re.MULTILINE)[1].split()
         assert cells[gamma - 1] == f"{tokens:.2f}"

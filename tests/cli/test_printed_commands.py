@@ -88,7 +88,7 @@ def test_commands_of_answers_run(deployment, ended, request):
             if "such as --acceptance-rate 0.7" in err:
                 return answer(f"{command} --acceptance-rate 0.7")
             # of targets whose tasks are published, and of drafters that the engine schedules
-            assert "--view: got 'tasks'" in err or "with --for" in err, err
+            assert "--view: got 'tasks'" in err or "With --for" in err, err
         return page
 
     for form in ANSWERS:
