@@ -19,7 +19,7 @@ from specmodel.core.base.ranges import check_points
 from specmodel.core.base.records import is_path
 from specmodel.core.base.text import Viewed
 from specmodel.core.base.units import LARGEST_PRICE, Numeric, check, parse_seconds
-from specmodel.core.cost.deploying import LOOKUP
+from specmodel.core.cost.deploying import LOOKUP, OF_LOOKUPS
 from specmodel.core.cost.layouts import layouts_of
 from specmodel.core.cost.where import ARGUMENTS, USUAL, Manner, literal, where_of
 from specmodel.core.drafters.names import is_lookup
@@ -227,7 +227,7 @@ def _asked(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     given = {name: value for name, value in arguments.items() if value is not None}
     lists = {name: listed(name, given.get(name)) for name in LISTS}
     if not any(map(is_lookup, lists["drafter"])):
-        refuse_given(given, LOOKUP, "Only the drafters ngram and suffix use this. Remove it.")
+        refuse_given(given, LOOKUP, OF_LOOKUPS)
     accepted = _accepted(given, len(lists["drafter"]))
     labelled = [[*zip(lists[name], _labels(name, lists[name]), strict=True)] for name in LISTS]
     has_ideal = "ideal" in lists["engine"] and lists["engine"] != ["ideal"]

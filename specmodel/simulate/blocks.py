@@ -147,9 +147,7 @@ class DrawnBlock(Struct, frozen=True, kw_only=True, eq=False):
     def __post_init__(self) -> None:
         begins, times = first_context(self.trace, self.times), self.times
         if begins.min() < 0:
-            expected = (
-                f"at least {times.context_length:g}, the context in the first row of step times"
-            )
+            expected = f"at least {times.context_length:g}, the context in the first row"
             given = int(begins.min() + (times.context_length or 0))
             raise InputError("prompt_tokens", given, expected)
         farthest = int((begins + self.trace.output_tokens).max())

@@ -50,9 +50,7 @@ class DisaggregatedPrefill(Struct, frozen=True, kw_only=True):
         each part attends to the parts before it.
         """
         if requests.users:
-            expected = (
-                "Separate prefill servers need request rates. Replace `users` by `request_rate`."
-            )
+            expected = "Prefill servers need request rates. Replace `users` by `request_rate`."
             raise InputError("prefill", f"disaggregated:{self.servers}", expected)
         left, seen = (requests.prompt_tokens - cached).astype(float), cached.astype(float)
         takes = np.zeros(requests.count)

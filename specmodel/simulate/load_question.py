@@ -317,7 +317,7 @@ def _arrivals(options: Mapping[str, Any], lengths: Lengths | Requests) -> list[A
             raise InputError("workload", str(options["workload"]), expected)
     else:
         expected = (
-            "requests per second such as 1,2,4; or `users`; or `tpot_target`, for the highest rate"
+            "requests per second such as 1,2,4, `users`, or `tpot_target` for the highest rate"
         )
         raise InputError("request_rate", None, expected)
     check("request_rate", rates, above=0, maximum=1e6)

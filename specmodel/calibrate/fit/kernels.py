@@ -208,9 +208,7 @@ def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
     """Return the fit of one kind and dtype, with its errors on the judged rows."""
     kind, hardware, fitted = problem.kind, problem.hardware, rows[rows["role"] == "fit"]
     if len(fitted) <= len(problem.bounds):
-        expected = (
-            f"more rows with role 'fit' than the {len(problem.bounds)} parameters of this kernel"
-        )
+        expected = f"more rows with role 'fit' than the {len(problem.bounds)} parameters"
         raise InputError("measurements", f"{len(fitted)} points of {kind}", expected)
     problem, result, parameters = _simplest(problem, fitted)
     if fitted["shape"].nunique() == 1:

@@ -303,7 +303,7 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def __post_init__(self) -> None:
         if self.form not in _MEASURED and self.measured_draft_length is not None:
             expected = (
-                f"At every draft length, {self.form} is the same. Remove `measured_draft_length`."
+                f"With {self.form}, all draft lengths are alike. Remove `measured_draft_length`."
             )
             raise InputError("measured_draft_length", self.measured_draft_length, expected)
 

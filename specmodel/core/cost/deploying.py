@@ -48,6 +48,7 @@ _ALL_DTYPES = (*DTYPES, *PART_DTYPES)
 _OF_FILE = ("embedding_dtype", "head_dtype", "mtp_dtype")
 """Dtypes that follow the other weights in a GGUF file."""
 LOOKUP = ("lookup_time", "proposal_rate")
+OF_LOOKUPS = "Only the drafters ngram and suffix use this. Remove it."
 ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 BACKENDS: tuple[AttentionBackend, ...] = get_args(AttentionBackend)
 SPLIT_MODES = ("layer", "row", "tensor")
@@ -281,7 +282,7 @@ def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:
     is_any = lookup == {"proposal_rate": 1.0}  # each step has a draft, as with all other drafters
     if lookup and (drafter == NO_DRAFTER or not (drafter.is_lookup or is_any)):
         name, value = next(iter(lookup.items()))
-        raise InputError(name, value, "Only the drafters ngram and suffix use this. Remove it.")
+        raise InputError(name, value, OF_LOOKUPS)
     return replace(drafter, **lookup)
 
 

@@ -110,9 +110,7 @@ def _check_plausible(deployment: Deployment) -> None:
         place, most = row["field"], float(row["largest"])
         value = attrgetter(place)(deployment)
         if value > most:
-            expected = (
-                f"at most {most:g}, the largest value of published systems; `force` allows more"
-            )
+            expected = f"at most {most:g}, the largest published value; `force` allows more"
             raise InputError(place, value, expected)
 
 

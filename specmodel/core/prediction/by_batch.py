@@ -50,9 +50,7 @@ class ByBatch(Struct, frozen=True):
             if first != 1 and before[1] == 0:
                 raise InputError(argument, entry, "a first range that starts at batch size 1")
             if first <= before[1]:
-                expected = (
-                    f"ranges that do not overlap; another range contains batch size {first} too"
-                )
+                expected = f"ranges that do not overlap; another one has batch size {first} too"
                 raise InputError(argument, entry, expected)
             before = entry
         return found

@@ -131,9 +131,7 @@ def _columns_at(names: Collection[str], longest: int, where: str) -> list[str]:
     columns = [name for name in names if _length_of(name)]
     for name in columns:
         if _length_of(name) >= longest:
-            expected = (
-                f"a length below {longest}; accepted_tokens is the column of the longest drafts"
-            )
+            expected = f"a length below {longest}; accepted_tokens is for the longest drafts"
             raise InputError(f"{where} {name}", _length_of(name), expected)
     return columns
 

@@ -81,7 +81,7 @@ class AcceptanceProcess(Record, frozen=True, kw_only=True):
             raise InputError("survival", self.survival, "probabilities that never rise")
         if self.proposal_share < self.survival[0]:
             expected = (
-                f"at least survival[0] = {self.survival[0]:g}, as each accepted token was proposed"
+                f"at least survival[0] = {self.survival[0]:g}, as accepted tokens were proposed"
             )
             raise InputError("proposal_share", self.proposal_share, expected)
         if self.request_share + self.regime_share > 1:

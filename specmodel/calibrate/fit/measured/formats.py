@@ -319,9 +319,7 @@ def _whole(row: Cells, name: str, mean: float) -> int:
     """Return the draft length from a mean. Refuse a mean between two lengths."""
     length = round(min(max(mean, 1.0), MAX_DRAFT_LENGTH))
     if abs(mean - length) > NEAR_WHOLE:
-        expected = (
-            "The draft length varied in this run. Use runs without a schedule or an n-gram drafter."
-        )
+        expected = "The draft length varied in this run. Use runs without a schedule or look-up."
         raise InputError(row.called(name), f"{mean:.3g} a draft", expected)
     return length
 

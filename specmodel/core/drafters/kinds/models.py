@@ -49,9 +49,7 @@ def usual_pard_drafter(target: Architecture) -> Drafter:
     """
     name = _PARD_MODELS.get(target.vocabulary_size)
     if name is None:
-        expected = (
-            f"No PARD model for {target.name} is shipped. Give its config.json (with pard_token)."
-        )
+        expected = f"No PARD model for {target.name} ships. Give its config.json (with pard_token)."
         raise InputError("drafter", "pard", expected)
     return pard_drafter(load_architecture(name, "drafter"))
 
