@@ -43,9 +43,9 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
          curl -s http://localhost:8000/metrics > before.prom
          curl -s http://localhost:8000/metrics > after.prom
          specmodel acceptance ./before.prom ./after.prom
-       vLLM's draft counters leave out steps without a draft. For ngram and
-       suffix, the share of steps with a draft is computed from the count of all
-       emitted tokens.
+       vLLM counts only steps with a draft. With ngram and suffix, other steps
+       have none: each of them emits one of the tokens that the drafts do not
+       explain.
     2. Benchmark results: vllm bench serve --save-result (vLLM 0.14 or newer),
        SGLang's bench_serving --output-file, trtllm-bench, evalscope, GuideLLM or
        AIPerf (both need a vLLM server started with

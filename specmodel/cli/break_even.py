@@ -18,11 +18,12 @@ _LONGEST = 8
 def break_even(**options: Any) -> forms.Answer:
     """Find the acceptance above which speculation pays.
 
-    For each batch size and draft length, the table shows the tokens per step and the acceptance
-    rate above which speculation pays. Columns named surely show the values above which the whole
-    80 % interval of the speedup is above 1. Another column shows how much 0.1 more tokens per step
-    add to the speedup. With --acceptance-by-context, the answer also shows at which context lengths
-    speculation pays with your acceptance.
+    For each batch size, the first table shows the tokens per step and the acceptance rate above
+    which speculation pays with one draft length. Columns named surely show the values above which
+    the whole 80 % interval of the speedup is above 1. Another column shows how much 0.1 more tokens
+    per step add to the speedup. Further tables show the tokens per step for each draft length.
+    With --acceptance-by-context, the answer also shows at which context lengths speculation pays
+    with your acceptance.
 
     \b
     Examples:

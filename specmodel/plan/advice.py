@@ -57,9 +57,10 @@ class Verdict(Struct, frozen=True, kw_only=True, dict=True):
         """Each row, with the interval and the chance of its gain; None without intervals."""
         return [(row, gain_of(row)) for row in self.rows]
 
-    def where(self, *kinds: str) -> list[Row]:
-        """Return the rows of these kinds: "pays", "open", "loses", "idle" (nothing is drafted)."""
-        return [row for row, gain in self.pairs if _kind(row, gain) in kinds]
+    @property
+    def sure(self) -> list[Row]:
+        """The rows whose whole interval is above 1; without intervals, those that gain."""
+        return [row for row, gain in self.pairs if is_sure(gain, row)]
 
     @property
     def has_drafts(self) -> bool:
@@ -69,13 +70,17 @@ class Verdict(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def best(self) -> Row:
         """The row with the largest gain: among the sure gains, if there are any."""
-        sure = [row for row, gain in self.pairs if is_sure(gain, row)]
-        return max(sure or self.rows, key=_speedup)
+        return max(self.sure or self.rows, key=_speedup)
 
     @property
     def worst(self) -> Row:
         """The row with the smallest gain."""
         return min(self.rows, key=_speedup)
+
+    @property
+    def open(self) -> list[Row]:
+        """The rows with drafts whose interval includes 1."""
+        return [row for row, gain in self.pairs if gain and gain.is_open and row["draft_length"]]
 
     @property
     def lost(self) -> list[Row]:
@@ -125,7 +130,7 @@ class Verdict(Struct, frozen=True, kw_only=True, dict=True):
             return "off"
         if self.word == "may":
             return "may"
-        is_everywhere = len(self.where("pays")) == len(self.rows)
+        is_everywhere = len(self.sure) == len(self.rows)
         return "on where it pays" if self.lost and not is_everywhere else "on"
 
     @cached_property
@@ -152,14 +157,6 @@ def gain_of(row: Row) -> Gain | None:
 def is_sure(gain: Gain | None, row: Row) -> bool:
     """Return whether the interval of a row is above 1; without an interval, its speedup."""
     return gain.low > 1 if gain else round(row["speedup"], 2) > 1
-
-
-def _kind(row: Row, gain: Gain | None) -> str:
-    if not row["draft_length"] and row["speedup"] >= LOSS:
-        return "idle"
-    if is_sure(gain, row):
-        return "pays"
-    return "open" if gain and gain.is_open and not _is_lost(gain, row) else "loses"
 
 
 def _is_lost(gain: Gain, row: Row) -> bool:

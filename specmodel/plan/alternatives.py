@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -150,6 +151,10 @@ def alternatives(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Altern
         notes.insert(0, f"All alternatives run on {gpus_told(*counts)}{why}.")
     else:
         full |= {n: f"{n} on {gpus_told(num)}" for n, num in gpus.items() if f"{num}x" not in n}
+    for name, label in full.items():
+        replicas = kept[name].deployment.layout.replicas
+        if replicas > 1 and " DP" not in label:  # follows from the number of GPUs
+            full[name] = re.sub(r"\bTP\d+", rf"\g<0> DP{replicas}", label)
     hardware = listed("hardware", arguments["hardware"])
     gpu_of = {name: able[name]["hardware"] if name in able else hardware[0] for name in kept}
     prices = _prices(price, hardware, [*gpu_of.values()])

@@ -78,6 +78,8 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
         Larger CUDA graphs, if steps need them.
     most_requests
         Largest batch size before the first loss of `length`; None if there is none [request].
+    largest
+        Largest batch size within a target; None without a target [request].
     why
         Why `length` was chosen, as text; "" for a schedule.
     recipe
@@ -94,6 +96,7 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
     no_room_at: Sequence[int] = ()
     graphs: Graphs | None = None
     most_requests: int | None = None
+    largest: int | None = None
     why: str = ""
     recipe: tuple[int, int] | None = None
     recipe_gain: float = 0.0
@@ -102,7 +105,8 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
     def paste(self) -> tuple[str, str]:
         """Text to start an engine with, and where to put it; "" for engines without options."""
         if self.plan is None:
-            return start_options(self.prediction, self.length, self.most_requests)
+            most = self.most_requests or self.largest
+            return start_options(self.prediction, self.length, most)
         sizes = graph_option(self.prediction.deployment)
         sizes += requests_option(self.prediction, self.most_requests)
         if not (start := self.plan.config.start):
@@ -169,7 +173,8 @@ def decide(prediction: Prediction, largest: int | None = None) -> Decision | Non
     bar = (1.0 if largest else 1 - NEAR) * max(means[n] for n in lengths)
     safe = [n for n in lengths if least[n] >= LOSS and means[n] > 1]
     if near := [n for n in safe if means[n] >= bar]:
-        return _of_length(prediction, judged, near[0], "the shortest near the best")
+        why = "the best" if largest else f"the shortest within {NEAR:.0%} of the best"
+        return _of_length(prediction, judged, near[0], why)
     if plan := _schedule(judged):
         return _of_plan(prediction, judged, plan)
     if safe:
@@ -187,7 +192,7 @@ class _Judged:
     """Gains of each draft length at every batch size, with CUDA graphs as large as needed."""
 
     def __init__(self, case: Case, sizes: FloatArray, longest: int, largest: int | None) -> None:
-        self.asked, self.largest = case, int(sizes[-1])
+        self.asked, self.largest, self.target = case, int(sizes[-1]), largest
         most = min(self.largest, _MOST_JUDGED)
         is_few = self.largest <= most
         some = np.arange(1, most + 1) if is_few else np.geomspace(1, self.largest, most)
@@ -261,11 +266,12 @@ def _of_length(
     prediction: Prediction, judged: _Judged, length: int, why: str, most_requests: int | None = None
 ) -> Decision:
     """Return the decision for one length."""
-    graphs, case = judged.with_graphs(length, most_requests)
-    gains, fits = judged.gains[:, judged.is_asked], judged.fits[:, judged.is_asked]
+    graphs, case = judged.with_graphs(length, most_requests or judged.target)
+    may_run = judged.is_asked & (judged.batch_size <= (most_requests or judged.largest))
+    gains, fits = judged.gains[:, may_run], judged.fits[:, may_run]
     best = gains[judged.lengths].max(axis=0)
-    asked = judged.batch_size[judged.is_asked]
-    recipe, gain = _recipe(judged, length)
+    asked = judged.batch_size[may_run]
+    recipe, gain = _recipe(judged, length, gains)
     return Decision(
         prediction=_at(prediction, case, length),
         length=length,
@@ -296,12 +302,15 @@ def _at(prediction: Prediction, case: Case, draft_length: Any) -> Prediction:
     return replace(found, told=tuple(n for n in found.notes if n.kind != "beyond_memory"))
 
 
-def _recipe(judged: _Judged, length: int) -> tuple[tuple[int, int] | None, float]:
+def _recipe(
+    judged: _Judged, length: int, gains: FloatArray
+) -> tuple[tuple[int, int] | None, float]:
     """Return the lengths of published recipes, if `length` is not among them, and their gain [-].
 
     The gain is the mean speedup with the nearest of these lengths over the one with `length`.
+    `gains` are the speedups by length and batch size [-].
     """
-    d, means = judged.case.deployment, judged.means
+    d, means = judged.case.deployment, np.exp(np.log(gains).mean(axis=-1))
     recipe = recipe_lengths(d.target, kind_of(d))
     if recipe is None or recipe[0] <= length <= recipe[1]:
         return None, 0.0

@@ -110,8 +110,10 @@ def _kernels(deployment: Deployment) -> str:
     if kernels.stack == TYPICAL or record.lent_by or not own:
         is_lent = bool(record.lent_by and own)
         lent = f"those of {name} on {record.lent_by} are used" if is_lent else _TEXTS["typical"]
-        values = {"by": "" if own else f" in these dtypes for {name}", "lent": lent}
-        values |= {"gpu": gpu, "errors": errors.replace(_TYPICAL, "")}
+        why = "chosen" if kernels.stack == TYPICAL and deployment.hardware.fitted else "unfitted"
+        by = "" if own else f" in these dtypes for {name}"
+        values = {"why": _TEXTS[why].format(gpu=gpu, by=by), "lent": lent}
+        values["errors"] = errors.replace(_TYPICAL, "")
         return str(_TEXTS["lent"].format_map(values))
     judged = "held-out shapes" if all(own) else "the fitted shapes"
     if kernels.measured_here:
@@ -157,7 +159,8 @@ def _values(names: Collection[str], assumed: Mapping[str, Any]) -> str:
     words = []
     for name in names:
         ends = " (plausible: {:g} to {:g})".format(*plausible[name]) if name in plausible else ""
-        words.append(f"{name}\xa0{assumed[name]}{ends}")
+        label = "" if name == "names" else f"{name}\xa0"
+        words.append(f"{label}{assumed[name]}{ends}")
     return ", ".join(words)
 
 
@@ -177,8 +180,13 @@ def ground_facts(evaluation: Evaluation) -> dict[str, Fact]:
     nearest, facts = place.nearest, {"ground_kind": Fact(place.kind)}
     if place.kind in ("own", "unfitted"):
         return facts
-    shares = (nearest.published if evaluation.acceptance.source else nearest.given)._asdict()
+    acceptance = "published" if evaluation.acceptance.source else "given"
+    shares = getattr(nearest, acceptance)._asdict()
     came = {name: share for name, share in shares.items() if share == share}
+    if place.kind == "few":
+        facts["wider_ground"] = Fact(cell_text(place.judged.cell))
+        facts["wider_ground_rows"] = Fact(place.judged.rows)
+        facts["wider_ground_error"] = Fact(place.judged.error)
     return facts | {
         "ground": Fact(cell_text(nearest.cell)),
         "ground_rows": Fact(nearest.rows),
@@ -186,6 +194,7 @@ def ground_facts(evaluation: Evaluation) -> dict[str, Fact]:
         "ground_error": Fact(nearest.error),
         "ground_bias": Fact(nearest.bias),
         "ground_shares": Fact(came if place.kind == "known" else None),
+        "ground_acceptance": Fact(_GROUND["acceptance"][acceptance]),
     }
 
 

@@ -66,13 +66,16 @@ def _bytes(v: Values, *names: str) -> dict[str, Any]:
 
 def _with_drafts(v: Values) -> str:
     """Return the draft lengths of a note as text; "" for all lengths."""
+    if v.get("unit") == "request":
+        return ""
     if v.get("scheduled"):
         return f" with {listed([*map(str, v['scheduled'])])} drafted"
     if not v.get("drafts"):
         return ""
     first, last = v["drafts"]
     words = f" with {first:.0f} or more drafted"
-    return words + ("" if first == last else f" ({last:.0f} at batch size {v['batch_sizes'][1]})")
+    largest = f" (at batch size {v['batch_sizes'][1]}: {last:.0f} or more)"
+    return words + ("" if first == last else largest)
 
 
 def _graphs(v: Values) -> Values:
@@ -108,7 +111,7 @@ def _loaded_drafter(v: Values) -> Values:
     spent = {"drafter pass": v["draft_time"], "host": v["host_time"]}
     least = 0.1 * sum(spent.values())
     parts = [f"{name} {si(time, 's')}" for name, time in spent.items() if time > least]
-    return {"parts": " and ".join(parts)}
+    return {"parts": " and ".join(parts), "worst": f"{v['worst']:.0f}"}
 
 
 def _beyond_measured(v: Values) -> Values:

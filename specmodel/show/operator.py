@@ -31,8 +31,6 @@ from specmodel.show.glossary import PAGES
 
 _TASKS = PAGES["tasks"]["of"]
 _PUBLISHED = PAGES["tasks"]["published"]
-_EXTREMES = ("code", "chat")
-"""Kinds of tasks of which a page shows the acceptance: a high one and a low one."""
 
 
 def _times(target: float, row: Row) -> str:
@@ -192,9 +190,10 @@ def tokens_on_tasks(prediction: Prediction, best: Row) -> dict[str, float]:
 
 
 def _on_task(case: Case | None, by_task: dict[str, float]) -> str:
-    """Return the kind of task as text; for mixed use, with tokens on two tasks, or on all."""
+    """Return the kind of task as text; for mixed use, with tokens on two or all tasks."""
     template = _TASKS.get(case.accepted.tasks, _TASKS["shares"]) if case else ""
-    shown = {name: by_task[name] for name in (by_task if VERBOSE.get() else _EXTREMES)}
+    ends = [end(by_task, key=by_task.__getitem__) for end in (min, max)]
+    shown = {name: by_task[name] for name in (by_task if VERBOSE.get() else ends)}
     return " ".join(["", *lines([template], {"tokens_by_task": Fact(shown, "token")})])
 
 

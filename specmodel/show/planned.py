@@ -111,7 +111,7 @@ def comparison(found: Alternatives) -> Answer:
     def page() -> str:
         parts = [text_table(carried, "carried")] if carried else []
         is_best = any(case.draft_length is None for case in found.cases.values())
-        parts += [side_by_side(ranking, found.rooms, " with 1 token drafted" * is_best)]
+        parts += [side_by_side(ranking, found.rooms, " with 1 drafted" * is_best)]
         return _page(found, words, parts, [_COMPARED["layouts"]] * (len(layouts) > 1))
 
     return report.comparison(predictions, ranking.best, page, facts)
@@ -124,10 +124,10 @@ def side_by_side(ranking: Ranking, rooms: Mapping[str, int], drafted: str = "") 
     for which draft, as text in `drafted`.
     """
     numbers, are_several = ranking.numbers, len(ranking.numbers) > 1
-    legend = [
-        f"[{i}] {name}: {f'{rooms[name]} requests fit{drafted}' if rooms[name] else 'nothing fits'}"
-        for name, i in numbers.items()
-    ]
+    held = {
+        n: f"for {room} requests{drafted}" if room else "too small" for n, room in rooms.items()
+    }
+    legend = [f"[{i}] {name}: memory {held[name]}" for name, i in numbers.items()]
     fastest = [
         row
         | {"fastest": numbers[row["alternative"]] if are_several else None}

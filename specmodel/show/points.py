@@ -78,7 +78,8 @@ def peak(prediction: Prediction, *, interval: bool | None = None) -> Answer:
     gain = gain_of(top)
     is_open, has_gain = bool(gain and gain.is_open), round(best["peak_speedup"], 2) > 1
     surely = [bool(g and g.low > 1) for g in gains] if gain else [r["speedup"] > 1 for r in curve]
-    where = report.place(best | {"batch_size": best["peak_batch_size"]}, spots)
+    placed = {name: best[name] for name in best if name != "draft_length"}
+    where = report.place(placed | {"batch_size": best["peak_batch_size"]}, spots)
     facts = {
         "advice": Fact(("may pay or not" if is_open else pays) if has_gain else denial),
         **picked("most", top | {"where": where}, "speedup", **AT, length="draft_length"),
@@ -87,7 +88,9 @@ def peak(prediction: Prediction, *, interval: bool | None = None) -> Answer:
         "largest_considered": Fact(best["largest_batch_size"], "request"),
     }
     texts = PAGES["sweet_spots"]
-    words = [*texts["lines"], *texts["sure" if gain else "gains"]]
+    words = texts["lines"]
+    if len(spots) == 1:  # the table has them for each spot
+        words = [*words, texts["considered"], *texts["sure" if gain else "gains"]]
     return report.answer(p, spots, words, lambda: [text_table(spots, "sweet_spots")], facts)
 
 

@@ -144,7 +144,9 @@ def brief_source(source: str) -> str:
     if VERBOSE.get():
         return source
     who, *caution = re.split("; (?=from |of )", source)
-    return "; ".join([re.sub(r" \((?:\w+: |[A-Z]).*", "", who), *caution])
+    preset = re.sub(r" \((?:\w+: |[A-Z]).*", "", who)
+    who = who if preset == who else f"published for {preset}"
+    return "; ".join([who, *caution])
 
 
 def laid_out(
@@ -179,12 +181,12 @@ def if_it_fitted(verdict: str, largest: int = 0, counted: str = "") -> str:
     `counted` is a text on the context and drafts of each request.
     """
     unfit = f"Only batch sizes up to {largest} fit in memory{counted}"
-    unfit = unfit if largest else "Nothing fits in memory"
+    unfit = unfit if largest else "No requested batch size fits in memory"
     return f"{unfit}. With enough memory: {verdict[:1].lower()}{verdict[1:]}"
 
 
 def opening(templates: Iterable[str], facts: Facts, fits: object) -> list[str]:
-    """Return the headline and the lines below it, with "Nothing fits" first unless `fits`."""
+    """Return the headline and the lines below it, with "No batch size fits" first unless `fits`."""
     headline, *lines = lines_of(templates, facts)
     return [headline if fits else if_it_fitted(headline), *lines]
 

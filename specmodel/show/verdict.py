@@ -127,7 +127,8 @@ def _decided_within(
         last = within.largest["batch_size"] if within.largest else 0
         if decision.graphs and decision.graphs.first > last:  # no such batch runs
             decision = replace(decision, graphs=None)
-        return decision, pasted, within
+        ends = 0 < last < prediction.batch_size.max()  # larger batches miss the target
+        return replace(decision, largest=last if ends else None), pasted, within
     decision = decide(kept)
     return decision, decision.prediction if decision else kept, within
 
@@ -195,16 +196,17 @@ def _texts(kind: str, judged: Verdict, num_points: int) -> dict[str, Fact]:
     """Return the facts that only the page shows: places, and how often such advice was right."""
     points, best, risk, gain = judged.rows, judged.best, judged.risk, gain_of(judged.best)
     full = [row for row in points if row["limited_by"] == "memory" and judged.has_drafts]
-    sure = judged.where("pays")
+    sure = judged.sure
     where = {"pays" if gain else "gains": sure if len(sure) < len(points) else []}
-    where |= {"may_pay": judged.where("open"), "loses": judged.lost, "no_draft": full}
+    where |= {"may_pay": judged.open, "loses": judged.lost, "no_draft": full}
     values = {
         "most_place": operator.place(best, points),
         "most_length": best["draft_length"],
         "open_chance": gain.chance if gain and gain.is_open else None,
         "points_that_fit": len(points) if len(points) < num_points else None,
         "points": num_points,
-        "risk_place": operator.place(risk, points) if risk else None,
+        "risk_place": operator.place(risk, points) if risk and len(points) > 1 else None,
+        "risk_chance": risk["speedup_chance"] if risk else None,
         **{f"{n}_where": operator.places(rows, points) for n, rows in where.items() if rows},
     }
     if gain and kind in _ADVISED:
@@ -232,8 +234,8 @@ def _facts(judged: Verdict, prediction: Prediction, best: Row) -> dict[str, Fact
         "most_at": Fact(judged.best["batch_size"], "request"),
         "least": with_ends(judged.worst, "speedup"),
         "least_at": Fact(judged.worst["batch_size"], "request"),
-        "pays_at": where(judged.where("pays")),
-        "may_pay_at": where(judged.where("open")),
+        "pays_at": where(judged.sure),
+        "may_pay_at": where(judged.open),
         "loses_at": where(judged.lost),
         "loses_down_to": Fact(min((row["speedup"] for row in judged.lost), default=None)),
         "deployment": Fact(report.heading(prediction.deployment)),

@@ -100,7 +100,7 @@ def test_where_it_pays_is_told_on_a_screen_of_any_width(width, run, monkeypatch)
     monkeypatch.setattr("specmodel.cli.output.screen_width", lambda: width)
     page = run("predict --view peak qwen3-30b-a3b h100 --drafter eagle3 --context-length 1,1024")
     rows = re.findall(r"^ *(?:1|1024) .*\d\.\d\d .* \d+ \(\d\) .*\d+-\d+$", page, re.MULTILINE)
-    assert (len(rows), "Columns without room here" in page) == (2, width < 80)
+    assert (len(rows), "Columns that do not fit here" in page) == (2, width < 80)
 
 
 def test_more_points_are_explained_to_programs(rows):

@@ -181,7 +181,7 @@ def test_a_schedule_that_does_not_fit_does_not_open_with_pays(run, document):
     """Neither where no batch fits nor where only some do; each row says whether it does."""
     on_t4 = SMALL.replace("h200_sxm", "t4") + " --tensor-parallel 1"
     assert run(on_t4, one_line=True).startswith(
-        "Nothing fits in memory. With enough memory: turn speculation on"
+        "No requested batch size fits in memory. With enough memory: turn speculation on"
     )
     assert not any(row["fits"] for row in document(on_t4)["rows"])
     command = f"{SMALL} --max-batch-size 900"

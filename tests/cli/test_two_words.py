@@ -38,7 +38,7 @@ def test_the_first_lines_say_the_answer_and_what_was_taken(run, rows):
     assert "Qwen3.5-397B-A17B + MTP head on 8 x NVIDIA H200 SXM" in opening
     best = max(rows("predict qwen3.5-397b h200"), key=lambda row: row["speedup"])
     tokens = f"{best['tokens_per_step']:.2f} tokens per step"
-    by_task = r"code [\d.]+; chat [\d.]+"
+    by_task = r"chat [\d.]+; code [\d.]+"
     assert re.search(rf"Acceptance: {tokens} in mixed use \({by_task}\), published\.", opening)
     below = run("predict qwen3.5-397b h200 --verbose", one_line=True)
     assert "Defaults you can change: gpus 8 (the fewest that hold weights, drafter and 32" in below
@@ -187,7 +187,9 @@ def test_the_next_batch_is_beyond_a_plain_tpot_target(run, rows, document, words
     fast, plain = map(int, re.search(_WITHIN, text).groups())
     most = parse_seconds("tpot_target", target)
     facts = document(f"predict {words} --tpot-target {target}")["facts"]
-    pasted = f"{facts['engine_option']['value']} --batch-size"
+    pasted, _, most_requests = facts["engine_option"]["value"].partition(" --max-num-seqs ")
+    assert most_requests in ("", str(fast))
+    pasted += " --batch-size"
     for size, name in ((plain, "forward_time"), (fast, "tpot")):
         last, beyond = rows(f"predict {words} {pasted} {size},{size + 1}")
         assert last["fits"]
@@ -228,7 +230,7 @@ def test_the_page_fits_the_terminal(run, columns, monkeypatch):
         # names stay with their values
         words = [line for line in lines if " " in line and not line.startswith("--")]
         assert min(columns, 80) / 2 < max(map(len, words)) <= max(columns, 24)
-        assert ("Columns without room here" in " ".join(lines)) == (columns < 80)
+        assert ("Columns that do not fit here" in " ".join(lines)) == (columns < 80)
 
 
 def test_a_folder_without_a_slash_and_standard_input_are_read(document, tmp_path, monkeypatch):
@@ -335,7 +337,7 @@ def test_a_list_of_what_if_is_compared_each_as_predict_has_it(rows, refuse):
 def test_acceptance_by_task_moves_the_best_speedup(run, rows):
     """The ends are those of predictions with the rates that 80 % of the tasks of a head have."""
     words = "predict qwen3-30b-a3b h100"
-    found = r"a head like this has ([\d.]+) to ([\d.]+) tokens per step, which gives "
+    found = r"a drafter like this has ([\d.]+) to ([\d.]+) tokens per step, which gives "
     found += r"([\d.]+)x to ([\d.]+)x at batch size (\d+)\."
     text = run(f"{words} --acceptance-rate 0.7", one_line=True)
     few, many, least, most, where = map(float, re.search(found, text).groups())

@@ -52,7 +52,7 @@ def test_vllm_is_told_the_option_that_narrows_activations():
         where = {"target": target, "hardware": "b200", "tensor_parallel": 8, "engine": engine}
         return behind(deploy(**where, **given)[0])[0]
 
-    narrows = "option moe.activation computes experts in fp8 (--set activation_dtype=mxfp8)"
+    narrows = "option moe.activation, which computes experts in fp8: --set activation_dtype=mxfp8"
     assert narrows in page("gpt-oss-120b", "vllm")
     assert "option" not in page("gpt-oss-120b", "vllm", activation_dtype="mxfp8")
     assert "option" not in page("gpt-oss-120b", "sglang")

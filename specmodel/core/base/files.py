@@ -80,6 +80,8 @@ def check_readable(path: Path, argument: str, kind: str) -> None:
 def check_writable(path: str | Path, argument: str = "output") -> None:
     """Refuse a path that `write_bytes` could not write; call it before computing anything."""
     with refusing(path, argument, _WRITABLE):
+        if not str(path):
+            raise OSError(errno.ENOENT, "")
         folder = followed(Path(path)).parent
         is_folder = stat.S_ISDIR(folder.stat().st_mode)
         if stat.S_ISDIR(file_mode(Path(path))):

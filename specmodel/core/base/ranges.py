@@ -39,7 +39,10 @@ def check_points(argument: str, counts: dict[str, int], of: str = " in all") -> 
     """Refuse more points than one call prints; `counts` has the values along each axis."""
     points = math.prod(counts.values())
     if points > MAX_POINTS:
-        raise InputError(argument, counts, f"at most {MAX_POINTS} points{of}, not {points}")
+        words = {name: re.sub("[-_]+", " ", name).strip().removesuffix("s") for name in counts}
+        axes = " x ".join(f"{n} {words[name]}s" for name, n in counts.items())
+        value = f"{points} points: {axes}"
+        raise InputError(argument, value, f"at most {MAX_POINTS} points{of}")
 
 
 def parse_numbers(argument: str, text: str) -> list[float]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from specmodel.core.algebra.acceptance import TYPICAL_PROPOSAL_RATE
+from specmodel.core.base.naming import LLAMA_CPP
 from specmodel.core.base.notes import Note
 from specmodel.core.base.units import NORMAL_80
 from specmodel.core.cost.deployment import Deployment
@@ -50,8 +51,9 @@ def assumptions(
     if deployment.has_drafter:
         assumed |= _assumed_of_drafter(deployment.drafter, given)
     dtypes: dict[str, list[Any]] = {}
+    of_user = given.get("weight_dtype")
     for field, dtype in target.own_dtypes:
-        if dtype != given.get(field):
+        if dtype not in (given.get(field), of_user):
             dtypes.setdefault(field, [assumed[field]] if field in assumed else []).append(dtype)
     for field, several in dtypes.items():
         is_one = len(several) == 1
@@ -67,6 +69,8 @@ def _defaults_taken(
     """Return the defaults of arguments that were not given, including defaults from records."""
     target = deployment.target
     values = {**defaults} | {name: getattr(target, name) for name in DTYPES}
+    if deployment.engine.stack == LLAMA_CPP:
+        values["engine"] = LLAMA_CPP
     values |= {"stack": deployment.kernels.stack, "state_slots": state_slots(deployment.states)}
     values |= {"routing_correlation": deployment.routing_correlation}
     values |= {"draft_tensor_parallel": deployment.draft_layout.tensor_parallel}

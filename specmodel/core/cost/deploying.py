@@ -182,6 +182,7 @@ def laid_out(
     deployment = replace(deployment, **degrees) if degrees else deployment
     known = {**where.named, **degrees} | (dict.fromkeys(GPU_DEGREES) if told else {})
     known |= {"engine": None} if where.what_ifs["engine"] else {}
+    known |= where.what_ifs["target"]
     known |= {"host_speed": None} if "host_speed" in where.what_ifs["engine"] else {}
     return deployment, ({"gpus": told} if told else {}) | assumptions(deployment, known, _DEFAULTS)
 

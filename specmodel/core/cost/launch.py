@@ -271,7 +271,8 @@ def drafter_of(argument: str, method: str, model: str) -> str:
     if method.lower().replace("_", "-") in ("draft-model", "standalone") and model:
         return model
     if method and not kind:
-        expected = f"one of {nearest(method, named_drafters())}, or draft-model with a model"
+        known = nearest(method, named_drafters())
+        expected = f"one of {known}, or draft-model with the path of a draft model"
         raise InputError(argument, method, expected)
     if _named_in(name.rstrip("/").rpartition("/")[2]) == "mtp" and kind in ("eagle", "eagle3"):
         kind = "mtp"  # a module exported from its checkpoint: SGLang runs it as EAGLE

@@ -137,7 +137,10 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
     def alone(self) -> dict[str, Any]:
         """Assumptions; without lengths of requests, one is that steps carry no prefill."""
         is_alone = not {*LOAD} & self.points.keys()
-        return {**({"prefill": "none in the steps"} if is_alone else {}), **self.assumed}
+        return {
+            **({"prefill": "none (only decode steps are predicted)"} if is_alone else {}),
+            **self.assumed,
+        }
 
     @property
     def heads(self) -> TypicalHeads | None:

@@ -148,7 +148,7 @@ def _of_idle(e: Evaluation) -> list[Note]:
     ):
         if where.any():
             worst = np.where(where, gain, np.inf).argmin()
-            parts = {"speedup": gain, "draft_time": draft, "host_time": host}
+            parts = {"worst": size, "speedup": gain, "draft_time": draft, "host_time": host}
             values = {name: float(part.flat[worst]) for name, part in parts.items()}
             found.append(Note(kind, {"batch_sizes": _ranges(size, where), **values}))
     return found

@@ -116,7 +116,7 @@ def test_long_names_are_numbered_and_explained(run):
     ):
         assert f"\n{note}\n" in out
         assert f"\n{note.partition(':')[0]}  " in out
-    assert "\nColumns without room here: 95th, mean of requests" in out
+    assert "\nColumns that do not fit here: 95th, mean of requests" in out
 
 
 def test_what_does_not_pay_or_cannot_be_deployed_is_said(run):
@@ -159,7 +159,7 @@ def test_a_table_is_its_draft_length_at_batch_size_1(document):
 
 def test_what_does_not_fit_is_said_first_and_marked(run, document):
     command = f"{PREDICTED} --memory-utilization 0.5 --tensor-parallel 1"
-    assert "Nothing fits in memory. With enough memory: " in in_one_line(
+    assert "No requested batch size fits in memory. With enough memory: " in in_one_line(
         run(command).split("\n\n")[0]
     )
     found = document(command)
