@@ -50,9 +50,9 @@ def calibrate(device: Device | None, output: str | None, **options: Any) -> None
     mine. With MODEL, only layers of this model are timed, instead of layers of many models.
 
     With --output FILE.toml, each timing is appended to FILE.csv. FILE.json describes the machine.
-    If a run is interrupted, the same command continues the run. If a timing fails, only this point
-    is left out, and FILE.csv says why. --again KIND times all points of a kind again, and moves
-    their old rows to FILE.dropped.csv. The command needs pip install '.[calibrate]'.
+    If a run is interrupted, the same command continues the run. If a timing fails, only this timing
+    is left out, and FILE.csv says why. --again KIND repeats all timings of one kind of kernel, and
+    moves their old rows to FILE.dropped.csv. The command needs pip install '.[calibrate]'.
 
     \b
     Examples:

@@ -86,6 +86,6 @@ def _find(name: str) -> Any:
     if found := known_name(full_name(name, known), known, "name"):
         return known[found](found)
     alike = nearest(name, [*catalog.ROWS, *known, *published])
-    expected = f"a name such as {alike}, a path, or a kind (specmodel list KIND)"
+    expected = f"{alike}, a path, or a kind (specmodel list KIND)"
     expected += f": {', '.join(sorted(catalog.ROWS))}"
     raise InputError("name", name, expected)

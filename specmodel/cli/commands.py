@@ -166,9 +166,9 @@ def _no_option(error: click.NoSuchOption, words: Sequence[str]) -> str:
     called = {name: _OTHER_OPTIONS[name] for name in typed if name in _OTHER_OPTIONS}
     called = {name: ours for name, ours in called.items() if ours.partition(" ")[0] in known}
     first = next((name for name in typed if name.startswith(error.option_name)), "")
-    others = "".join(f" {name} is {ours}." for name, ours in called.items() if name != first)
+    others = "".join(f" For {name}, use {own}." for name, own in called.items() if name != first)
     if first in called:
-        return f"{error.message} It is {called[first]} here.{others}"
+        return f"No such option '{first}'. Use {called[first]}.{others}"
     if first in NAMES["elsewhere"] and "--target" in known:
         return f"{error.message} {NAMES['elsewhere'][first]}.{others}"
     return error.format_message() + others

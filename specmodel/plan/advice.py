@@ -45,12 +45,15 @@ class Verdict(Struct, frozen=True, kw_only=True, dict=True):
     place, is_published
         Position of the deployment among the published runs. Whether the acceptance is a published
         one, not measured on this deployment.
+    proposal_rate
+        Share of steps with a draft [-].
     """
 
     rows: list[Row]
     is_typed: bool = False
     place: Place
     is_published: bool = False
+    proposal_rate: float = 1.0
 
     @cached_property
     def pairs(self) -> list[tuple[Row, Gain | None]]:
@@ -109,7 +112,7 @@ class Verdict(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def needed(self) -> float | None:
         """Tokens per step from which the best row's draft pays; None if any acceptance suffices."""
-        tokens = tokens_needed(self.best)
+        tokens = tokens_needed(self.best, self.proposal_rate)
         return tokens if tokens and tokens >= _ANY_WOULD_DO else None
 
     @property
@@ -164,10 +167,15 @@ def _is_lost(gain: Gain, row: Row) -> bool:
     return gain.is_lost or row["speedup"] < LOSS
 
 
-def tokens_needed(row: Row) -> float | None:
-    """Return the tokens per step from which the draft of a row pays; None if no number pays."""
+def tokens_needed(row: Row, proposal_rate: float) -> float | None:
+    """Return the tokens per step from which the draft of a row pays; None if no number pays.
+
+    They are a mean over all steps. `proposal_rate` is the share of steps with a draft [-].
+    """
     rate = row["break_even_acceptance_rate"]
-    return None if rate is None else float(expected_tokens_per_step(rate, row["draft_length"]))
+    if rate is None:
+        return None
+    return 1 + proposal_rate * (float(expected_tokens_per_step(rate, row["draft_length"])) - 1)
 
 
 def better_layout(prediction: Prediction, rows: Sequence[Row]) -> dict[str, Fact]:

@@ -117,7 +117,6 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
     def facts(self) -> dict[str, Fact]:
         """Return the settings, the gain they give up, and the losses that larger graphs avoid."""
         graphs, first, last = self.graphs, *self.as_good
-        starts = graphs.first if graphs and graphs.first < graphs.batch_size else None
         return {
             "one_length": Fact(None if self.plan else self.length, "token"),
             "why_length": Fact(self.why),
@@ -127,7 +126,7 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
             "gives_away": Fact(self.gives_away if self.gives_away >= _TOLD else None),
             "no_room_at": Fact([[size, size] for size in self.no_room_at], "request"),
             "graphs_option": Fact(graphs.option if graphs else None),
-            "graphs_from": Fact(starts, "request"),
+            "graphs_from": Fact(graphs.first if graphs else None, "request"),
             "without_graphs": Fact(graphs.speedup if graphs else None),
             "without_graphs_at": Fact(graphs.batch_size if graphs else None, "request"),
             "most_requests": Fact(self.most_requests, "request"),

@@ -28,7 +28,7 @@ from specmodel.plan.config_formats import ConfigFormat, default_path, graph_opti
 from specmodel.plan.schedule import DEFAULT_TOLERANCE, Schedule, draft_length_schedule
 
 _IN_MEMORY, _MORE_FIT = "the largest that fits in memory", "although larger batches fit in memory"
-_STOPS = "where speculation stops paying"
+_STOPS = "above which speculation stops paying"
 DEFAULT_MAX_BATCH_SIZE = 512
 """Largest batch size of a schedule where more would fit in memory [request]."""
 OF_ALL = "A schedule covers all batch sizes and draft lengths, so this has no effect."
@@ -104,7 +104,12 @@ class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
         replaced = notes_of_times(self.prediction.evaluation)
         longest = self.schedule.max_draft_length
         own = self._memory.warnings(self.prediction.batch_size, longest)
-        others = (note for note in self.prediction.notes if note not in replaced)
+        is_whole = longest == self.deployment.drafter.block_size  # other versions refuse less
+        others = (
+            note
+            for note in self.prediction.notes
+            if note not in replaced and not (is_whole and note.kind == "below_block")
+        )
         of_contexts = (
             Note("at_context", {"context": context, "note": note})
             for context, plan in zip(self.context_length, self.alone, strict=False)

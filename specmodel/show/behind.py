@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from specmodel.core.prediction.evaluate import Evaluation
     from specmodel.core.prediction.ground import Cell
 
-FIRST = ("routing_correlation", "host_speed")
+FIRST = ("names", "routing_correlation", "host_speed")
 """Assumptions with the largest effect, which are shown first."""
 _TEXTS, _GROUND = PAGES["behind"], PAGES["ground"]
 _TYPICAL = " (typical, on a held-out GPU)"
@@ -158,9 +158,10 @@ def _values(names: Collection[str], assumed: Mapping[str, Any]) -> str:
     }
     words = []
     for name in names:
-        ends = " (plausible: {:g} to {:g})".format(*plausible[name]) if name in plausible else ""
+        ends = ["plausible: {:g} to {:g}".format(*plausible[name])] if name in plausible else []
+        ends = [*filter(None, [_TEXTS["glosses"].get(name)]), *ends]
         label = "" if name == "names" else f"{name}\xa0"
-        words.append(f"{label}{assumed[name]}{ends}")
+        words.append(f"{label}{assumed[name]}" + f" ({'; '.join(ends)})" * bool(ends))
     return ", ".join(words)
 
 

@@ -175,7 +175,7 @@ _WORDS: dict[str, Callable[[Values], Values]] = {
     "gpus": _gpus,
     "rates_read": lambda v: {"told": rates_read(v)},
     "dtypes": lambda v: {"told": " and ".join(map(str, v["dtypes"]))},
-    "tables_on_host": lambda v: {"told": f"{v['bytes'] / 1e9:.0f} GB of tables on the host"},
+    "tables_on_host": lambda v: {"size": f"{v['bytes'] / 1e9:.0f} GB"},
     "state_slots": _state_slots,
     "kernels": _kernels,
     "borrowed": _borrowed,

@@ -100,12 +100,15 @@ def _chosen(columns: str, rows: Sequence[Row]) -> list[str]:
 
 def risk_cause(row: Row, prediction: Prediction) -> str:
     """Return the likeliest cause of a loss at a row whose gain is not sure, as text."""
-    needed = tokens_needed(row)
+    drafter = prediction.deployment.drafter
+    needed = tokens_needed(row, drafter.proposal_rate)
     least, *_ = between_tasks(row, prediction) or [0.0]
     if needed and 0 < least < needed:
         return f"acceptance below {needed:.2f} tokens per step with {row['draft_length']} drafted"
     if not row["in_graph"]:
         return "steps too large for CUDA graphs"
+    if drafter.is_lookup:
+        return "steps without CUDA graphs, or a slow host"
     return "steps without CUDA graphs, a drafter without CUDA graphs, or a slow host"
 
 
@@ -177,7 +180,7 @@ def with_tokens(prediction: Prediction, best: Row, *, has_length: bool) -> Predi
         source = assumed.get("acceptance")
         if source and by_task and not VERBOSE.get() and is_of_pair(prediction.case):
             source = _PUBLISHED + str(source).rpartition(")")[2]
-        text += f", {source}" if source else _typed(prediction, length)
+        text += f", {report.brief_source(str(source))}" if source else _typed(prediction, length)
         assumed["acceptance"] = text
     return replace(prediction, assumptions=assumed, told=prediction.notes)
 

@@ -119,7 +119,7 @@ def page(
     """
     assumed, d = dict(case.assumptions), case.deployment
     if "acceptance" in assumed and states_errors(d, getattr(case, "context_length", 0.0)):
-        evaluation = getattr(case, "evaluation", None)
+        evaluation = getattr(getattr(case, "prediction", case), "evaluation", None)
         spread = evaluation.acceptance.spread if evaluation else 0.0
         is_long = bool(VERBOSE.get())
         text = _INTERVALS["exact"] + _INTERVALS["of_hosts"] * (is_long and d.engine.fit is not None)

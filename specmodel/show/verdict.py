@@ -92,6 +92,7 @@ def answer(
             parts += [operator.pasted(*paste, after=f"{length}. " if length else "")]
             limits = {row["limited_by"] for row in shown} if VERBOSE.get() else set()
             notes = [*lines([_TEXTS["layout"]], facts), limits_text(limits)]
+            notes += [_TEXTS["best_lengths"]] * bool(limits and decision)
         stated = operator.with_tokens(prediction, best, has_length="one_length" in facts)
         vary = "speedup_by_task" in facts and "acceptance_spread" not in facts
         tasks = lines([_TEXTS["between_tasks"]], shown_facts) if vary else []
@@ -141,6 +142,7 @@ def _judged(prediction: Prediction, rows: list[Row]) -> Verdict:
         is_typed=not acceptance.spread,
         place=place_of(prediction.deployment, points["context_length"].max()),
         is_published=bool(acceptance.source),
+        proposal_rate=prediction.deployment.drafter.proposal_rate,
     )
 
 

@@ -228,7 +228,13 @@ def _study(
         are_open = (n != "none" and not _length_of(n) for n in policies)
         is_open = typed is None and any(are_open)
         longest = max(case.longest_draft() if is_open else typed or 1, longest)
-        case.longest_draft(longest)  # refuses what is too long
+        try:
+            case.longest_draft(longest)
+        except InputError as error:
+            policy = max(policies, key=_length_of)
+            if _length_of(policy) < longest:
+                raise
+            raise InputError("policy", policy, error.expected) from None
         assumed |= case.longest_told(longest) if is_open else {}
         acceptance = case.known_acceptance
         assumed |= {"acceptance": acceptance.source} if acceptance.source else {}
@@ -304,7 +310,8 @@ def _arrivals(options: Mapping[str, Any], lengths: Lengths | Requests) -> list[A
     law = _law(options.get("arrivals"))
     users, rates = options.get("users"), options.get("request_rate")
     if users is not None:
-        refuse_given(options, ("request_rate", "arrivals"), "either request rates or users")
+        expected = "Give either this or `users`, not both."
+        refuse_given(options, ("request_rate", "arrivals"), expected)
         users = parse_values("users", users) if isinstance(users, str) else np.ravel(users)
         check("users", users, minimum=1, whole=True)
         return [Arrivals(users=int(n)) for n in users]

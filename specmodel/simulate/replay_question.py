@@ -242,7 +242,8 @@ def _timed(asked: Mapping[str, Any], where: Where, source: Source) -> dict[str, 
         return said | {"times": times.up_to(longest), "deployment": None}
     for name in ("target", *([] if where.manner.is_drafting else ["drafter"]), "hardware"):
         if name not in asked:
-            raise InputError(name, None, "a name or path, or `step_times` instead of all names")
+            expected = "a name or path, or `step_times` without target, drafter and hardware"
+            raise InputError(name, None, expected)
     deployment, assumed = deployed(where, (1, HELD[1]))
     if deployment.drafter.is_lookup:
         refuse_given(asked, ["drafter_upkeep"], "Only draft models and heads use this. Remove it.")

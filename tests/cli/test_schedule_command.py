@@ -210,7 +210,8 @@ def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted(run, docume
     told = (
         f"Above batch size {first - 1}, speculation stops paying: at batch sizes {first}-512, even"
     )
-    told += f" the best draft length (0 included) gives only {min(losing):.2f}x to"
+    told += " the best draft length (0 included, with the drafter loaded) gives only"
+    told += f" {min(losing):.2f}x to"
     assert f"{told} {max(losing):.2f}x. --max-num-seqs {first - 1} prevents larger batches." in text
     assert f"vllm serve MODEL --max-num-seqs {first - 1} " in text
     ended = document(command)
@@ -224,7 +225,7 @@ def test_what_larger_graphs_would_gain_is_what_they_gain(words, run, document):
     command = f"schedule {words} --for vllm"
     told = re.search(
         r"larger CUDA graphs \(--max-cudagraph-capture-size (\d+)\), the best schedule has a mean"
-        r" speedup of ([\d.]+)x up to batch size \d+ \(specmodel --graph-limit \1 prints it\)\."
+        r" speedup of ([\d.]+)x up to batch size \d+ \(in specmodel: --graph-limit \1\)\."
         r" At batch size (\d+), its speedup is ([\d.]+)x instead of ([\d.]+)x\."
         r"(?: With the larger CUDA graphs, draft length (\d) is the best)?",
         run(command, one_line=True),

@@ -41,7 +41,8 @@ def assumptions(
         assumed["engine_version"] = f"{deployment.engine.name} with the rules of {read}"
     if target.experts and not given.keys() & set(POPULARITY):
         spread = target.experts.popularity_spread
-        assumed["popularity"] = f"unequal (spread {spread:g})" if spread else EQUAL
+        unequal = f"unequal, standard deviation {spread:g} times the mean"
+        assumed["popularity"] = unequal if spread else EQUAL
     if len(target.kinds_of_experts) > 1:
         most = {"num_experts": target.num_experts}
         assumed["active_experts"] = Note("experts_of_most_layers", most)

@@ -115,7 +115,7 @@ class GraphLimit(Struct, frozen=True, kw_only=True):
         size = tokens if self.unit == "token" else requests
         most = int(np.ceil(size.max() / replicas))
         told = {
-            "drafts": _drafts(requests, of_each, is_beyond),
+            "drafts": self._drafts(requests, of_each, is_beyond, self.count * replicas),
             "needed": most,
             "unit": self.unit,
             "default_of": self.default_of,
@@ -131,7 +131,7 @@ class GraphLimit(Struct, frozen=True, kw_only=True):
             return ()
         sizes = int(requests[is_new].min()), int(requests[is_new].max())
         told = {"engine": self.default_of, "count": self.earlier}
-        drafts = _drafts(requests, of_each, is_new)
+        drafts = self._drafts(requests, of_each, is_new, (self.earlier or 0) * replicas)
         return (Note("earlier_graphs", {"batch_sizes": sizes, "drafts": drafts, **told}),)
 
     def held(
@@ -157,20 +157,22 @@ class GraphLimit(Struct, frozen=True, kw_only=True):
         own = {"count": self.count, "option": self.option, "kernel_time": seconds}
         return Note(kind, {"batch_sizes": sizes, **own, **told})
 
+    def _drafts(
+        self, requests: FloatArray, tokens: FloatArray, is_beyond: np.ndarray, most: int
+    ) -> tuple[float, float] | None:
+        """Return the shortest drafts beyond the graph at the smallest and largest batch [token].
 
-def _drafts(
-    requests: FloatArray, tokens: FloatArray, is_beyond: np.ndarray
-) -> tuple[float, float] | None:
-    """Return the shortest drafts beyond the graph at the smallest and largest batch [token].
-
-    None if, at each batch size, all steps exceed the graph or none does.
-    """
-    sizes = requests[is_beyond]
-    if not np.isin(requests[~is_beyond], sizes).any():
-        return None
-    ends = (is_beyond & (requests == end) for end in (sizes.min(), sizes.max()))
-    first, last = (float(tokens[end].min()) - 1 for end in ends)
-    return first, last
+        None if, at each batch size, all steps exceed the graph or none does. `most` are the tokens
+        of the largest graphs of all replicas [token].
+        """
+        sizes = requests[is_beyond]
+        if not np.isin(requests[~is_beyond], sizes).any():
+            return None
+        if not self.sizes:  # also drafts that were not asked for
+            return most // float(sizes.min()), most // float(sizes.max())
+        ends = (is_beyond & (requests == end) for end in (sizes.min(), sizes.max()))
+        first, last = (float(tokens[end].min()) - 1 for end in ends)
+        return first, last
 
 
 def graph_limit(

@@ -177,7 +177,7 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
         if block is not None and asked > block:
             raise InputError(_LONGEST, asked, f"at most {block}, the block size of the drafter")
         if asked > known:
-            expected = f"at most {known}, the number of positions in acceptance_by_position"
+            expected = f"at most {known} drafted tokens, for which acceptance is known"
             raise InputError(_LONGEST, asked, expected)
         return asked
 
