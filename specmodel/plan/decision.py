@@ -250,9 +250,10 @@ class _Judged:
         if not needed or self.limit is None:
             return None, self.asked
         found = at_given_lengths(self.asked, draft_length=lengths, batch_size=self.batch_size)
-        gains = np.ravel(np.where(found.in_graph, np.inf, found.speedup))
-        worst = int(gains.argmin())
-        first, last = self.batch_size[[np.isfinite(gains).argmax(), worst]].tolist()
+        fits = self.fits[lengths, np.arange(lengths.size)]
+        gains = np.where(np.ravel(found.in_graph) | ~fits, np.inf, np.ravel(found.speedup))
+        beyond, worst = int(np.isfinite(gains).argmax()), int(gains.argmin())
+        first, last = self.batch_size[[beyond, worst]].tolist()
         is_near = gains[worst] >= max((1 - NEAR) * self.gains[lengths[worst], worst], LOSS)
         if is_near or first > (most_requests or first):
             return None, self.asked

@@ -75,6 +75,7 @@ def answer(
     }
     facts = known(every_fact.items())
     texts = _texts(kind, judged, len(every))
+    texts |= {"only_risk": facts["risk"]} if "risk" in facts and len(judged.rows) == 1 else {}
     texts |= {"best_at": Fact(best["batch_size"]), **report.behind_speedup(judged.best, prediction)}
 
     def page() -> str:

@@ -341,7 +341,7 @@ def _law(text: str | None) -> dict[str, Any]:
             return {"process": name, "variation": float(number)}
         if name == "bursts" and 1 <= int(number) <= MOST_REQUESTS:
             return {"process": name, "burst": int(number)}
-    expected = f"poisson, gamma:CV of at most {MOST_VARIATION}, or bursts:N, such as gamma:2"
+    expected = f"poisson, gamma:CV such as gamma:2 (at most {MOST_VARIATION}), or bursts:N"
     raise InputError("arrivals", text, expected)
 
 

@@ -210,7 +210,8 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
         trees = {"verify_tokens": self.points.get("verify_tokens")}
         trees |= {"tree_width": self.where.named.get("tree_width")}
         if self.draft_length is None:
-            refuse_given(trees, trees, "For trees, no best length is searched. Add `draft_length`.")
+            expected = "No best length is searched for a tree of drafts. Add `draft_length`."
+            refuse_given(trees, trees, expected)
 
     @property
     def has_trees(self) -> bool:
