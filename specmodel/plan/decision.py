@@ -223,6 +223,10 @@ class _Judged:
         """Geometric mean over the requested batch sizes, by draft length from 0 [-]."""
         return np.asarray(np.exp(np.log(self.gains[:, self.is_asked]).mean(axis=-1)))
 
+    def that_fit(self, lengths: IntArray) -> np.ndarray:
+        """Return which batch sizes fit in memory with these draft lengths, one for each."""
+        return np.asarray(self.fits[lengths, np.arange(lengths.size)])
+
     def needed(self, lengths: IntArray) -> int:
         """Return the size of CUDA graphs for draft lengths by batch size [token] or [request].
 
@@ -231,7 +235,7 @@ class _Judged:
         if self.limit is None:
             return 0
         is_token = self.limit.unit == "token"
-        fits = self.fits[lengths, np.arange(lengths.size)]
+        fits = self.that_fit(lengths)
         steps = self.batch_size * (lengths + 1 if is_token else 1)
         replicas = self.asked.deployment.layout.replicas
         most = -(-int(steps.max(where=fits | ~fits.any(), initial=1)) // replicas)
@@ -250,8 +254,8 @@ class _Judged:
         if not needed or self.limit is None:
             return None, self.asked
         found = at_given_lengths(self.asked, draft_length=lengths, batch_size=self.batch_size)
-        fits = self.fits[lengths, np.arange(lengths.size)]
-        gains = np.where(np.ravel(found.in_graph) | ~fits, np.inf, np.ravel(found.speedup))
+        is_out = np.ravel(found.in_graph) | ~self.that_fit(lengths)
+        gains = np.where(is_out, np.inf, np.ravel(found.speedup))
         beyond, worst = int(np.isfinite(gains).argmax()), int(gains.argmin())
         first, last = self.batch_size[[beyond, worst]].tolist()
         is_near = gains[worst] >= max((1 - NEAR) * self.gains[lengths[worst], worst], LOSS)

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from specmodel.core.base.ranges import spans
 from specmodel.core.base.text import VERBOSE
+from specmodel.core.prediction.best import ALIKE
 from specmodel.core.prediction.gains import sources_at
 from specmodel.core.prediction.ground import place_of
 from specmodel.core.prediction.outcome import Prediction
@@ -93,7 +94,7 @@ def answer(
             parts += [operator.pasted(*paste, after=f"{length}. " if length else "")]
             limits = {row["limited_by"] for row in shown} if VERBOSE.get() else set()
             notes = [*lines([_TEXTS["layout"]], facts), limits_text(limits)]
-            notes += [_TEXTS["best_lengths"]] * bool(limits and decision)
+            notes += [_TEXTS["best_lengths"].format(ALIKE)] * bool(limits and decision)
         stated = operator.with_tokens(prediction, best, has_length="one_length" in facts)
         vary = "speedup_by_task" in facts and "acceptance_spread" not in facts
         tasks = lines([_TEXTS["between_tasks"]], shown_facts) if vary else []
@@ -188,7 +189,7 @@ def _words(kind: str, facts: Facts) -> list[str]:
     (headline,) = lines([_TEXTS["headlines"][kind]], facts)
     if headline.endswith(" "):
         most, *_ = lines(_TEXTS["most"], facts)
-        graphs = lines(_TEXTS["graphs"], facts)[:1]
+        graphs = lines([_TEXTS["graphs"]], facts)
         headline += ". ".join([most, *lines(_TEXTS["gain"], facts), *graphs])
     fewest = f" {facts['fewest_gpus'].value}" if "fewest_gpus" in facts else ""
     below = [*_TEXTS["lines"], *ground_texts(facts), _TEXTS["measure_first"]]
@@ -213,8 +214,7 @@ def _texts(kind: str, judged: Verdict, num_points: int) -> dict[str, Fact]:
         **{f"{n}_where": operator.places(rows, points) for n, rows in where.items() if rows},
     }
     if gain and kind in _ADVISED:
-        of = "lost" if gain.chance < 0.5 else "may_gain" if judged.word == "may" else "gained"
-        values[f"share_that_{of}"] = judged.share_held
+        values[f"share_that_{'lost' if gain.chance < 0.5 else 'gained'}"] = judged.share_held
     return {name: Fact(value) for name, value in values.items()}
 
 

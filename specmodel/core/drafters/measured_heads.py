@@ -203,9 +203,8 @@ class PublishedHead(Struct, frozen=True, dict=True):
         measured = [kind for kind in taken if kind in self.tasks]
         derived = [kind for kind in taken if kind not in self.tasks]
         told = [f"{kind}: {self.tasks[kind].where}" for kind in measured or [self.base]]
-        return "; ".join(told) + (
-            f"; derived from these, not measured: {', '.join(derived)}" if derived else ""
-        )
+        told += [f"derived from these, not measured: {', '.join(derived)}"] if derived else []
+        return "; ".join(told)
 
     def _smoothed(self, task: str) -> str:
         """Return a clause on how far smoothing moves measured tokens per step, "" if not at all."""

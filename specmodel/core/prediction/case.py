@@ -137,10 +137,8 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
     def alone(self) -> dict[str, Any]:
         """Assumptions; without lengths of requests, one is that steps carry no prefill."""
         is_alone = not {*LOAD} & self.points.keys()
-        return {
-            **({"prefill": "none (only decode steps are predicted)"} if is_alone else {}),
-            **self.assumed,
-        }
+        alone = {"prefill": "none (only decode steps are predicted)"} if is_alone else {}
+        return {**alone, **self.assumed}
 
     @property
     def heads(self) -> TypicalHeads | None:

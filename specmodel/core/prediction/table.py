@@ -87,10 +87,8 @@ def text_table(
         if table_width(cells) > room:
             cells = [cell for cell in cells if cell[0] != title]
             dropped.append(" ".join(title.replace("-\n", "-").split()))
-    told = (
-        wrap(f"Columns that do not fit here: {', '.join(dropped)} ({remedy}).") if dropped else ""
-    )
-    return align(cells, left) + (told and f"\n{told}")
+    told = wrap(f"Columns that do not fit here: {', '.join(dropped)} ({remedy}).")
+    return align(cells, left) + f"\n{told}" * bool(dropped)
 
 
 def with_values(rows: Sequence[Row], columns: Iterable[Column]) -> list[Column]:
