@@ -85,7 +85,6 @@ def _find(name: str) -> Any:
         return published[found]
     if found := known_name(full_name(name, known), known, "name"):
         return known[found](found)
-    alike = nearest(name, [*catalog.ROWS, *known, *published])
-    expected = f"{alike}, a path, or a kind (specmodel list KIND)"
-    expected += f": {', '.join(sorted(catalog.ROWS))}"
-    raise InputError("name", name, expected)
+    kinds, alike = ", ".join(sorted(catalog.ROWS)), nearest(name, [*known, *published])
+    expected = f"a kind ({kinds}), a path, or a name that specmodel list KIND prints, such as"
+    raise InputError("name", name, f"{expected} {alike}")

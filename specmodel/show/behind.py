@@ -6,7 +6,7 @@ import this module for their help too, so that it imports nothing heavy at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from specmodel.core.base.facts import Fact, Facts
@@ -27,7 +27,6 @@ CHANGES = "changes"
 """Name of the changes by --set, which are not assumptions."""
 FOR_PROGRAMS = (CHANGES, "fits_at_bound")
 """Entries of assumptions that only JSON has."""
-_CHECKPOINT = ("_dtype", "arithmetic")
 
 _LEFT_OUT = ("host", "target")
 """Kinds of held-out error that are shown, the most important kind first."""
@@ -125,19 +124,25 @@ def _kernels(deployment: Deployment) -> str:
 
 
 def assumed_text(assumed: Mapping[str, Any]) -> str:
-    """Return the assumptions in groups, each a wrapped paragraph."""
+    """Return the assumptions in groups, each with a title and a line for each name."""
     assumed = {name: value for name, value in assumed.items() if name not in FOR_PROGRAMS}
     if not assumed:
         return "Assumed: nothing."
     first = [name for name in FIRST if name in assumed]
     yours = [name for name in _TEXTS["yours"] if name in assumed]
-    stored = [name for name in assumed if name.endswith(_CHECKPOINT) and name not in yours]
+    no_stored = {*yours, *_TEXTS["never_stored"]}
+    if not assumed.keys().isdisjoint(_TEXTS["derived_heads"]):
+        no_stored.add("draft_dtype")
+    stored = [name for name in assumed if name.endswith("_dtype") and name not in no_stored]
     ours = [name for name in assumed if name not in (*first, *yours, *stored)]
-    groups = zip(_TEXTS["groups"], (first, yours, stored, ours), strict=True)
-    (title, words), *others = [(of, _values(names, assumed)) for of, names in groups if names]
-    opening = f"Assumed: {title.lower()}{': ' if title else ''}{words}."
-    lines = map(wrap, (opening, *(f"{t}: {w}." for t, w in others)))
-    return "\n".join(lines).replace("\xa0", " ")
+    width = max(map(len, assumed))
+    lines = list[str]()
+    for title, names in zip(_TEXTS["groups"], (first, yours, stored, ours), strict=True):
+        lines += [f"{title}:"] * bool(names)
+        for name in names:
+            text = f"  {name:<{width}}  {_value(name, assumed[name])}"
+            lines.append(wrap(text, " " * (width + 4)))
+    return "\n".join(lines)
 
 
 def briefly(assumed: Mapping[str, Any]) -> str:
@@ -147,8 +152,8 @@ def briefly(assumed: Mapping[str, Any]) -> str:
     return wrap(f"Assumed: {shown} (all: --verbose).") if assumed else ""
 
 
-def _values(names: Collection[str], assumed: Mapping[str, Any]) -> str:
-    """Return names and values as text; a name and its value stay in one line."""
+def _value(name: str, value: object) -> str:
+    """Return an assumed value as text, with its plausible range and the meaning of its name."""
     from specmodel.core.algebra.acceptance import PLAUSIBLE_PROPOSAL_RATES
     from specmodel.core.algebra.experts import PLAUSIBLE_ROUTING_CORRELATIONS
 
@@ -156,13 +161,11 @@ def _values(names: Collection[str], assumed: Mapping[str, Any]) -> str:
         "routing_correlation": PLAUSIBLE_ROUTING_CORRELATIONS,
         "proposal_rate": PLAUSIBLE_PROPOSAL_RATES,
     }
-    words = []
-    for name in names:
-        ends = ["plausible: {:g} to {:g}".format(*plausible[name])] if name in plausible else []
-        ends = [*filter(None, [_TEXTS["glosses"].get(name)]), *ends]
-        label = "" if name == "names" else f"{name}\xa0"
-        words.append(f"{label}{assumed[name]}" + f" ({'; '.join(ends)})" * bool(ends))
-    return ", ".join(words)
+    text = str(value)
+    if name in plausible:
+        text += " (plausible: {:g} to {:g})".format(*plausible[name])
+    meaning = _TEXTS["glosses"].get(name)
+    return f"{text}: {meaning}" if meaning else text
 
 
 def ground_facts(evaluation: Evaluation) -> dict[str, Fact]:

@@ -209,5 +209,5 @@ def _shares(rows: list[Row], words: str) -> str:
     if not rows:
         return wrap(f"No input with a range changes the {words}.")
     visible = [row for row in rows if row["total"] >= _VISIBLE] or rows[:1]
-    columns = of_table("shares", input=f"share of the variance\nof {words}")
+    columns = of_table("shares", input=f"share of variance of {words}")
     return text_table(visible[:_MOST_ROWS], columns)

@@ -141,12 +141,12 @@ def with_brief_source(assumed: Mapping[str, Any]) -> dict[str, Any]:
 
 def brief_source(source: str) -> str:
     """Return the source of an acceptance; without the measurement unless `VERBOSE`."""
-    if VERBOSE.get():
+    if "published for " in source:
         return source
     who, *caution = re.split("; (?=from |of )", source)
     preset = re.sub(r" \((?:\w+: |[A-Z]).*", "", who)
-    who = who if preset == who else f"published for {preset}"
-    return "; ".join([who, *caution])
+    shown = who if VERBOSE.get() else preset
+    return "; ".join([who if preset == who else f"published for {shown}", *caution])
 
 
 def laid_out(

@@ -16,10 +16,10 @@ DATA_SHEET = COMMAND + " --engine ideal --stack datasheet --routing-correlation 
 def test_people_see_80_columns_programs_all(command, run, document):
     out, found = run(command), document(command)
     assert len(widest(out)) <= 80
-    titles = ("1 % more of", "one at a time", "share of the variance", "The shares of", "Assumed:")
+    titles = ("1 % more of", "one at a time", "share of variance", "The shares of", "Assumed:")
     places = [out.index(title) for title in titles]
     assert places == sorted(places)
-    assert f"peedup {found['speedup']:.2f}, " in out
+    assert f"peedup {found['speedup']:.2f}x," in out
     rows = list(csv.DictReader(io.StringIO(run(command + " --csv"))))
     names = ("analysis", "input", "output", "quantity")
     by_key = {tuple(row[name] for name in names): float(row["value"]) for row in rows}

@@ -35,14 +35,14 @@ _SHIFTS = np.linspace(-8, 8, 1601)
 class Measured(Struct, frozen=True):
     """Tokens per step of a head on one kind of task, at the draft lengths measured [token].
 
-    Values are harmonic means over data sets, as each has the same share of tokens. `where` contains
-    the data sets, the date and the source.
+    Values are harmonic means over data sets, as each has the same share of tokens. `source`
+    contains the date.
     """
 
     lengths: tuple[int, ...]
     tokens_per_step: tuple[float, ...]
     data_sets: tuple[str, ...]
-    where: str
+    source: str
 
 
 class PublishedHead(Struct, frozen=True, dict=True):
@@ -202,8 +202,12 @@ class PublishedHead(Struct, frozen=True, dict=True):
         taken = self._shares_of(task)
         measured = [kind for kind in taken if kind in self.tasks]
         derived = [kind for kind in taken if kind not in self.tasks]
-        told = [f"{kind}: {self.tasks[kind].where}" for kind in measured or [self.base]]
-        told += [f"derived from these, not measured: {', '.join(derived)}"] if derived else []
+        by_source: dict[str, list[str]] = {}
+        for kind in measured or [self.base]:
+            known = self.tasks[kind]
+            by_source.setdefault(known.source, []).append(f"{kind}: {', '.join(known.data_sets)}")
+        told = [f"{'; '.join(sets)}; source: {source}" for source, sets in by_source.items()]
+        told += [f"{' and '.join(derived)}: estimated from the other tasks"] if derived else []
         return "; ".join(told)
 
     def _smoothed(self, task: str) -> str:
@@ -250,9 +254,9 @@ def _measured(rows: list[dict[str, str]]) -> Measured:
         tables.append((shared, by_set, some[0]))
     lengths, by_set, first = max(tables, key=_reach)
     means = [len(by_set) / sum(1 / tokens[n] for tokens in by_set.values()) for n in lengths]
-    thinking = f", thinking {first['thinking']}" if first["thinking"] else ""
-    where = f"{', '.join(by_set)}{thinking}, {first['date']}, {first['source']}"
-    return Measured(tuple(lengths), tuple(round(mean, 4) for mean in means), tuple(by_set), where)
+    thinking = f" (thinking {first['thinking']})" if first["thinking"] else ""
+    source = f"{first['source']}, {first['date']}{thinking}"
+    return Measured(tuple(lengths), tuple(round(mean, 4) for mean in means), tuple(by_set), source)
 
 
 def _reach(table: tuple[list[int], dict[str, dict[int, float]], dict[str, str]]) -> tuple[int, ...]:
