@@ -344,10 +344,7 @@ class Gpu:
             storages = storages | {storage.data_ptr(): memory}
         return CudaTensor(out, memory)
 
-    def _queue(
-        self, func: Any, args: Any, kwargs: Any, read: list[CudaTensor],
-        outputs: list[CudaTensor], mutated: list[CudaTensor],
-    ) -> None:  # fmt: skip
+    def _queue(self, func, args, kwargs, read, outputs, mutated) -> None:
         for tensor in read:
             writer, at = tensor.memory.writer, tensor.memory.written_at
             known = max(self.known, self.stream.waited.get(writer, 0.0)) if writer else 0.0

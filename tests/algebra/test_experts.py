@@ -44,15 +44,6 @@ def test_union_rises_and_is_concave(shape, tokens):
     assert np.diff(n, 2) <= 1e-9 * n[0]
 
 
-def test_union_against_monte_carlo():
-    rng = np.random.default_rng(3)
-    E, k, t, trials = 64, 8, 5, 4000
-    chosen = rng.random((trials, t, E)).argpartition(k, axis=-1)[..., :k].reshape(trials, -1)
-    distinct = 1 + (np.diff(np.sort(chosen)) > 0).sum(axis=1)
-    error = distinct.std() / np.sqrt(trials)
-    assert abs(distinct.mean() - experts.active_experts(t, E, k)) < 4 * error
-
-
 def test_routing_correlation_is_the_correlation_of_use():
     rng = np.random.default_rng(5)
     rho, c, trials = 8 / 128, 0.3, 200_000

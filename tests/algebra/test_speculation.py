@@ -83,14 +83,6 @@ def test_equal_rates_by_position_are_one_rate(rates):
     np.testing.assert_allclose(np.cumprod(back), cumulative, rtol=1e-12, atol=0)
 
 
-def test_published_cumulative_rates():
-    """vLLM, MT-Bench, K = 10: tokens per step is one plus the sum of the cumulative rates."""
-    cumulative = [0.74, 0.54, 0.41, 0.30, 0.22, 0.16, 0.12, 0.08, 0.05, 0.02]
-    conditional = forms.conditional_acceptance(cumulative)
-    tokens = forms.expected_tokens_per_step_by_position(conditional, [0, 3, 10])
-    np.testing.assert_allclose(tokens, [1, 2.69, 3.64], rtol=1e-12)
-
-
 @given(st.floats(0.2, 12), st.integers(0, 10))
 def test_break_even_rate_breaks_even(cost, length):
     rate = speculation.break_even_acceptance_rate(cost, length)

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from printed import parse
-from rows import each_listed
+from rows import each_listed, values_of
 
 pytest.importorskip("pyarrow")  # published answers are Parquet
 
 import cascade
 import cascade_suite as suite
-from cascade_suite import CHOICES, FIXED, SuiteSettings, task_trace
+from cascade_suite import CHOICES, SuiteSettings, task_trace
 
 QUICK = {"routing_correlations": (0.18,), "output_tokens": (64,), "first_draft_lengths": (2,)}
 
@@ -107,17 +107,6 @@ def steps_of(trace, draft_length):
 
 ROOT = Path(cascade.__file__).parents[1]
 COLUMNS = [("1..3", 0.18), ("answers", 0.18), ("answers", 0.0), ("bare code", 0.0)]
-ON_PAGE = {
-    "pairs slowed": ["pairs a fixed length slows"],
-    "worst slowdown of lengths": [f"worst slowdown, {name}" for name in FIXED],
-    "Cascade over these": [f"mean gain over {name}" for name in FIXED],
-    "worst slowdown of Cascade": ["worst slowdown, cascade", "worst slowdown, no back-off"],
-    "Mixtral code": ["Mixtral code, cascade", "Mixtral code, fixed:3"],
-    "Mixtral math": ["Mixtral math, best fixed", "Mixtral extraction, best fixed"],
-    "Mixtral: Cascade": ["Mixtral, over best fixed"],
-    "OLMoE": ["OLMoE, cascade", "OLMoE, fixed:2", "OLMoE, fixed:3"],
-    "DeepSeekMoE": ["DeepSeekMoE, cascade"],
-}
 
 
 def test_the_page_has_the_figures_that_are_kept() -> None:
@@ -126,7 +115,7 @@ def test_the_page_has_the_figures_that_are_kept() -> None:
     kept = own.set_index(["look_up", "routing_correlation"])
     _, section = (ROOT / "docs/accuracy.md").read_text().split("## Cascade: paper and ours\n")
     rows = [line.strip("| ").split(" | ") for line in section.split("**Answers.**")[0].splitlines()]
-    for start, names in ON_PAGE.items():
+    for start, names in values_of("cases/calibration.txt", "figures of Cascade"):
         (cells,) = [cells for cells in rows if cells[0].startswith(start)]
         for column, cell in zip(COLUMNS, cells[2:], strict=True):
             values = [kept.loc[column, name] for name in names]

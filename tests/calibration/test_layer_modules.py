@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from msgspec.structs import asdict, replace
 from printed import refused
-from rows import cases, slow
+from rows import cases, each_listed, slow
 from shapes import without_fields
 
 from published import (
@@ -224,38 +224,24 @@ def layer_time(form: str, target: Architecture, points: dict[str, Any], **on: An
 
 
 VLLM = {"hardware": "h200_sxm", "stack": "vllm"}
-PROMPTS = [
-    # form; model; where; tokens of one prompt and time of a layer [us]; bounds of the ratio
-    ("sparse", v32(16), VLLM | {"stack": "sglang", "kv_dtype": "bf16"},
-     {4096: 2933, 8192: 5908}, 1.4),
-    ("sparse", v32(16), VLLM | {"kv_dtype": "bf16"}, {4096: 3164, 8192: 6750, 16_384: 14_911}, 1.4),
-    ("block sparse", m3(), VLLM | {"tensor_parallel": 4},
-     {256: 48, 512: 74, 1024: 148, 2048: 346, 4096: 784, 8192: 1659, 16_384: 3436, 32_768: 7119},
-     1.5),
-    ("compressed", v4("flash", 128), VLLM,
-     {16: 83, 128: 118, 1024: 475, 3072: 1309, 8192: 3382, 16_384: 6830}, 1.25),
-    ("compressed", v4("flash", 4), VLLM,
-     {16: 103, 128: 144, 1024: 543, 3072: 1742, 8192: 7529, 16_384: 12_548}, 1.25),
-]  # fmt: skip
+MADE = {"v32": v32, "v4": v4, "m3": m3}
 
 
-@pytest.mark.parametrize(("form", "target", "on", "measured", "most"), PROMPTS)
-def test_chunks_of_a_prompt_that_no_fit_saw(form, target, on, measured, most) -> None:
+@each_listed
+def test_chunks_of_a_prompt_that_no_fit_saw(form, made, on, measured, most) -> None:
     """Of 16 heads in bf16 or fp8; 16 tokens are as many verified.
 
     From ``dsa_context_module_perf``, ``msa_``, ``dsv4_hca_`` and ``dsv4_csa_context_module_perf``
     of aiconfigurator-core 0.12.0, of the lengths that take longer than launching the kernels of a
     layer one by one, which is 0.8 ms of SGLang's sparse layers and 1.5 of vLLM's.
     """
-    points = {"batch_size": 1, "tokens_per_sequence": [*measured], "logits_per_sequence": 1}
-    ratio = layer_time(form, target, points, **on) * 1e6 / np.array([*measured.values()])
+    (name, *given), (tokens, microseconds) = made, np.transpose(measured)
+    points = {"batch_size": 1, "tokens_per_sequence": tokens, "logits_per_sequence": 1}
+    ratio = layer_time(form, MADE[name](*given), points, **VLLM | on) * 1e6 / microseconds
     assert ((ratio > 0.75) & (ratio < most)).all(), ratio
 
 
-@pytest.mark.parametrize(("stack", "hardware", "hca", "csa"), [
-    ("trtllm", "b200", (68, 86, 110, 154, 236), (121, 149, 178, 244, 355)),
-    ("sglang", "h200_sxm", (68, 97, 160, 270, 493), (105, 142, 240, 364, 652)),
-])  # fmt: skip
+@each_listed
 def test_batches_of_several_tokens_each_that_no_fit_saw(stack, hardware, hca, csa) -> None:
     """DeepSeek-V4-Flash, 16 heads, contexts of 128: 4 or 8 tokens of 16, 64 and 256 sequences [us].
 
@@ -270,16 +256,13 @@ def test_batches_of_several_tokens_each_that_no_fit_saw(stack, hardware, hca, cs
         assert ((apart > 0.75) & (apart < 1.2)).all(), apart
 
 
-@pytest.mark.parametrize(("target", "measured"), [
-    (v4("pro", 4), {(1, 512): 144, (1, 65_536): 160, (128, 6144): 342}),
-    (v4("flash", 128), {(1, 8192): 82, (128, 1024): 117}),
-])  # fmt: skip
-def test_compressed_layers_of_a_pass_take_as_long_as_published(target, measured) -> None:
+@each_listed
+def test_compressed_layers_of_a_pass_take_as_long_as_published(name, ratio, measured) -> None:
     """Times by batch size and context [us]: vLLM, fp8, from aiconfigurator-core 0.12.0."""
-    batch, context = zip(*measured, strict=True)
+    batch, context, microseconds = np.transpose(measured)
     points = {"batch_size": batch, "context_length": context}
-    found = layer_time("compressed", target, points, **VLLM)
-    assert found * 1e6 == pytest.approx([*measured.values()], rel=0.15)
+    found = layer_time("compressed", v4(name, ratio), points, **VLLM)
+    assert found * 1e6 == pytest.approx(microseconds, rel=0.15)
 
 
 # Where none was timed

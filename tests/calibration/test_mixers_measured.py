@@ -96,8 +96,6 @@ def test_verifying_over_decoding_is_as_measured():
 @pytest.mark.dataset
 def test_how_far_a_law_of_recurrences_misses_those_of_other_engines():
     """The assumed errors of untimed kernels are those on all tables of SGLang and TensorRT-LLM."""
-    pytest.importorskip("aiconfigurator_core")
-    pytest.importorskip("pyarrow")
     common, errors, apart = [], [], []
     for name, hardware, engine, version in datasets.known_tables():
         device = load_hardware(hardware)

@@ -11,7 +11,7 @@ import pytest
 from configs import HEADS
 from msgspec.structs import replace
 from printed import commands, widest
-from rows import each_listed, each_row, one_case, rows_of
+from rows import each_listed, each_row, listed, one_case, rows_of
 from shapes import CONFIG
 
 import specmodel
@@ -231,13 +231,7 @@ def test_a_key_is_ignored_and_said(run, refuse, path, command):
     assert "zeta_dense_every" in out or name in SILENT
 
 
-@one_case(
-    "key value",
-    ("zeta_rank", 4),
-    ("num_extra_layers", 2),
-    ("layer_scale_size", 8),
-    ("max_window_blocks", 48),
-)
+@listed
 def test_a_head_says_the_same_and_is_then_read(run, refuse, tmp_path, key, value):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(HEADS["specforge"] | {key: value}), encoding="utf-8")

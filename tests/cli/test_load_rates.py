@@ -148,8 +148,3 @@ def test_a_launch_command_gives_the_server_and_its_draft_length(document, tmp_pa
     assert [row["policy"] for row in found["rows"]] == ["none", "fixed:4", "schedule"]
     assert max(row["running"] for row in found["rows"]) <= 8
     assert [row["policy"] for row in plain["rows"]] == ["none"]
-
-
-def test_a_page_says_that_no_policy_sustains_the_rates(run):
-    page = run(f"load {WHERE} --request-rate 8,16 --max-num-seqs 4 --policy none,fixed:1")
-    assert page.startswith("No policy sustains 8, 16 requests/s.\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from printed import in_one_line
-from rows import cases
+from rows import cases, each_listed
 
 FILES = Path(__file__).parents[1] / "data" / "benchmarks" / "public"
 WHERE = "--target llama-3.1-8b --hardware h200 --drafter eagle3"
@@ -40,16 +40,9 @@ def lines_of_atom(*counts):
     return "".join(made)
 
 
-@cases(
-    "counts tokens length",
-    ([(290, 710)], 1.71, 1),
-    ([(500, 500), (2900, 7100)], 1.71, 1),
-    ([(25, 20, 25, 30)], 2.6, 3),
-    ([(400, 300, 300)], 1.9, 2),
-)
-def test_the_last_total_of_atom_counts_and_fit_engine_says_what_it_lacks(
-    counts, tokens, length, text, document, refuse
-):
+@each_listed
+def test_the_last_total_of_atom_counts(counts, tokens, length, text, document, refuse):
+    """And fit engine says what it lacks."""
     path = text(lines_of_atom(*counts))
     found = document(f"acceptance {path}")
     assert (found["engine"], found["num_lines"], found["draft_length"]) == ("ATOM", 1, length)
@@ -58,20 +51,8 @@ def test_the_last_total_of_atom_counts_and_fit_engine_says_what_it_lacks(
     refuse(f"fit engine {path} {WHERE}", told)
 
 
-GOLDEN = {
-    "minimax": ("model: minimax-m3\nthinking_on: {1: 1.72, 2: 2.30, 3: 2.78, 5: 3.35}\n", 3.35),
-    "nested": ("deepseek-v4-pro:\n  thinking_on:\n    1: 1.8\n    2: 2.5\n    3: 3.0\n", 3.0),
-    "inline": ("qwen3.5-397b: {thinking_off: {1: 1.9, 3: 3.1}}\n", 3.1),
-    "comments": (
-        "# golden\nmodel: glm-5\nmethod: mtp\nthinking_on: {1: 1.85, 2: 2.4} # MTP\n",
-        2.4,
-    ),
-}
-
-
-@cases("kind", *GOLDEN)
-def test_golden_lengths_are_rates_for_all_lengths(kind, text, document, refuse):
-    content, longest = GOLDEN[kind]
+@each_listed
+def test_golden_lengths_are_rates_for_all_lengths(content, longest, text, document, refuse):
     path = text(content, "golden.yaml")
     rows = document(f"acceptance {path}")["rows"]
     assert rows[-1]["tokens_per_step"] == longest
@@ -79,15 +60,7 @@ def test_golden_lengths_are_rates_for_all_lengths(kind, text, document, refuse):
     refuse(f"fit engine {path} {WHERE}", "reads its acceptance")
 
 
-@cases(
-    "name tokens length",
-    ("flat_offline.json", 3.507, 3),
-    ("trtllm_bench_mtp.json", 3.04, 3),
-    ("trtllm_iterations.jsonl", 1 + 70 / 40, 3),
-    ("sglang_batches.md", 2.5, None),
-    ("spec_bench.md", 3.446, 3),
-    ("evalscope.json", 2.0, None),
-)
+@each_listed
 def test_acceptance_reads_what_a_file_tells_of_drafts(name, tokens, length, document):
     found = document(f"acceptance {FILES / name}")
     (run,) = found.get("runs", [found])
@@ -95,39 +68,16 @@ def test_acceptance_reads_what_a_file_tells_of_drafts(name, tokens, length, docu
     assert run["draft_length"] == length
 
 
-@cases(
-    "name",
-    *("aiperf.csv", "genai_perf.csv", "trtllm_bench.json", "evalscope_1.json"),
-    *("inferencex_mi355x.json", "inferencex_b200.json", "batched_bench.md", "sweep_bench.md"),
-)
+@each_listed
 def test_acceptance_says_that_plain_runs_have_none(name, refuse):
     refuse(f"acceptance {FILES / name}", "expected a run with counts of drafts")
 
 
-BOX = """
-┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━┓
-┃ Metric                                     ┃ Value ┃
-┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━┩
-│ {0:42} │ {1:>5} │
-└────────────────────────────────────────────┴───────┘
-"""
-GRID = """
-+--------------------------------------------+-------+
-| Metric                                     | Value |
-+============================================+=======+
-| {0:42} | {1:>5} |
-+--------------------------------------------+-------+
-"""
+DRAWN = (FILES / "drawn_tables.md").read_text(encoding="utf-8").split("\n\n")[1:]
 
 
-@cases("form", BOX, GRID, BOX.replace("│", "║").replace("┃", "║"))
-@cases(
-    "name",
-    "Mean acceptance length (incl. bonus token)",
-    "Mean acceptance length",
-    "Acc Length",
-    "Decoded Tok/Iter",
-)
+@cases("form", *DRAWN, DRAWN[0].replace("│", "║").replace("┃", "║"))
+@each_listed
 def test_tables_that_are_drawn_are_read(form, name, text, document):
     path = text(form.format(name, "2.62"), "table.txt")
     assert document(f"acceptance {path}")["tokens_per_step"] == 2.62
@@ -139,18 +89,7 @@ def fitted(page):
     return [tuple(map(float, each)) for each in pairs]
 
 
-@cases(
-    "name where milliseconds started",
-    ("flat_offline.json", "--target deepseek-v4-pro --hardware 8xb300 --drafter mtp", [9.16],
-     "TensorRT-LLM"),
-    ("flat_offline.json", "--drafter mtp", [9.16], "TensorRT-LLM"),
-    ("inferencex_b200.json", "", [8.59, 17.6], "SGLang"),
-    ("inferencex_mi355x.json", "--target gpt-oss-120b --hardware 8xmi355x --engine vllm",
-     [3.46, 4.21], "vLLM"),
-    ("printed_vllm.txt", "--target qwen3-30b-a3b --hardware h200", [10.8], "vLLM"),
-    ("batched_bench.md", "--target qwen3-8b --weight-dtype q8_0 --hardware m2_ultra",
-     [12.7, 14.7, 17.8, 20.5], "llama.cpp"),
-)  # fmt: skip
+@each_listed
 def test_fit_engine_fits_what_files_tell(name, where, milliseconds, started, run, tmp_path):
     command = f"fit engine {FILES / name} {where} --force --output {tmp_path / 'mine.toml'}"
     page = run(command)
@@ -178,14 +117,7 @@ def test_a_row_that_drafts_says_what_is_assumed_and_what_it_lacks(run):
     assert "is assumed" not in in_one_line(other)
 
 
-@cases(
-    "typed told",
-    ("--tensor-parallel 8", "--tensor-parallel: got 8; expected 1, as in these files"),
-    ("--hardware 4xb300", "--hardware: got '4 GPUs'; expected 8, as in"),
-    ("--hardware h200", "--hardware: got 'h200_sxm'; expected b300, as in"),
-    ("--target gpt-oss-120b", "To use this one, give deepseek-v4-pro as the target"),
-    ("--engine ideal", "--engine: got 'ideal'"),
-)
+@each_listed
 def test_what_is_typed_must_be_what_the_row_tells(typed, told, refuse):
     refuse(f"fit engine {FILES / 'flat_offline.json'} --drafter mtp {typed}", told)
 

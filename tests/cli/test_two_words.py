@@ -8,7 +8,7 @@ import tomllib
 from statistics import geometric_mean
 
 import pytest
-from printed import in_one_line, widest
+from printed import in_one_line
 from rows import cases, each_listed, each_row
 from shapes import CONFIG
 
@@ -272,12 +272,6 @@ def test_break_even_says_what_a_better_head_is_worth(run, rows):
     less, more = (rows(f"{command} {tokens}")[0]["speedup"] for tokens in (2.0, 2.1))
     assert row["speedup_per_token"] / 10 == pytest.approx(more - less, rel=1e-9)
     assert f"+{more - less:.3f}" in run(found)
-
-
-def test_acceptance_alone_says_where_it_is_read_from(run):
-    asked = run("acceptance")
-    assert "curl -s http://localhost:8000/metrics > before.prom" in asked
-    assert len(widest(asked)) <= 80
 
 
 def test_warnings_are_wrapped_where_a_person_watches(run, capsys, monkeypatch):

@@ -7,7 +7,7 @@ mxfp8 in any case); SGLang 0.5.23, ``quantization/mxfp4.py`` (mxfp8 on Blackwell
 
 import pytest
 from printed import refused
-from rows import cases, each_listed, each_row, one_case, values_of
+from rows import each_listed, each_row, one_case, values_of
 
 import specmodel
 from specmodel import deploy
@@ -46,10 +46,7 @@ def test_sglang_narrows_caches_of_sparse_attention(hardware, stack, given, dtype
     assert dense.target.kv_dtype == "bf16"
 
 
-@cases(
-    "hardware gpus alone sixteen prefill",
-    ("h200", 8, 3.03, 12.44, 662), ("b200", 8, 2.30, 6.84, 334), ("gb300", 4, 2.78, 8.53, 393),
-)  # fmt: skip
+@each_listed
 def test_a_benchmark_in_lockstep(hardware, gpus, alone, sixteen, prefill):
     """GLM-5.2 in blocks of fp8 by SGLang 0.5.13, five MTP drafts, TPOT and TTFT published [ms].
 

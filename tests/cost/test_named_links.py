@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from rows import one_case
+from printed import refused
+from rows import listed, one_case
 
-from specmodel import InputError, deploy, load_hardware, predict
+from specmodel import deploy, load_hardware, predict
 from specmodel.core.algebra.collectives import all_reduce_time
 from specmodel.core.cost.passes import links_of
 from specmodel.core.machines.hardware import LINKS
@@ -21,12 +22,7 @@ def pass_time(**arguments):
     return float(predict(**QWEN | arguments).forward_time.item())
 
 
-@one_case(
-    "size seconds",
-    # two GB10 over a cable of 200 Gbit/s: NVIDIA/dgx-spark-playbooks PR 103, in place and out of it
-    (8192, (30.33e-6, 35.15e-6)),
-    (16384, (30.75e-6, 31.67e-6)),
-)
+@listed
 def test_an_all_reduce_of_two_gb10_takes_what_was_measured(size, seconds):
     assert all_reduce("roce-200g", 2, size) == pytest.approx(np.mean(seconds), rel=0.15)
 
@@ -48,14 +44,7 @@ def test_each_link_has_what_a_link_needs(name):
         assert load_hardware("strix_halo").joined_by(other) == joined
 
 
-@one_case(
-    "hardware link boxes",
-    ("gb10", "roce-200g", 4),
-    ("strix_halo", "usb4", 2),
-    ("gb10", "RoCE 100G", 8),
-    ("strix_halo", "10GbE", 4),
-    ("m3_ultra", "thunderbolt 5", 4),
-)
+@listed
 def test_small_boxes_are_predicted_with_a_link(hardware, link, boxes):
     one = pass_time(hardware=hardware)
     several = pass_time(hardware=f"{boxes}x{hardware}", link=link, tensor_parallel=boxes)
@@ -91,16 +80,8 @@ def test_of_boxes_with_several_gpus_it_is_the_network_between_them():
     )
 
 
-@one_case(
-    "hardware degree link told",
-    ("gb10", 4, None, "at most 2, as more GPUs need a network, which NVIDIA GB10 lacks; to use"),
-    ("strix_halo", 2, None, "has no link; to use several, name a network such as link=roce-200g"),
-    ("rtx_4090", 16, None, "at most 8, as more GPUs need a network, .*; to use several"),
-    ("strix_halo", 4, "usb4", "at most 3, as more GPUs need a network"),
-    ("gb10", 4, "carrier-pigeon", "link: got 'carrier-pigeon'; expected one of: roce-200g"),
-    ("gb10", 4, "", "link: got ''; expected one of: roce-200g"),
-)
+@listed
 def test_what_nothing_joins_is_refused_with_the_way_out(hardware, degree, link, told):
     arguments = {"link": link} if link is not None else {}
-    with pytest.raises(InputError, match=told):
-        deploy(target="qwen3-32b", hardware=hardware, tensor_parallel=degree, **arguments)
+    where = {"target": "qwen3-32b", "hardware": hardware, "tensor_parallel": degree}
+    refused(told, deploy, **where, **arguments)

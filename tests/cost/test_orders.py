@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec.structs import replace
 from random_points import random_names, random_points
-from rows import each_row, listed
+from rows import listed
 
 from specmodel import InputError, deploy, list_architectures, load_engine, load_hardware
 from specmodel.core.cost import component_time, resolve
@@ -21,10 +21,7 @@ def target_time(deployment, batch_size, context_length, tokens=1.0):
 # 8-bit weights at one request
 
 
-@each_row(("width", "depth", "bf16", "fp8"), [
-    (512, 2048, 4.9, 5.9), (2048, 512, 3.3, 7.6), (128, 2048, 4.2, 6.6),
-    (51_200, 2048, 36.5, 23.0), (65_536, 2048, 45.6, 27.5),
-])  # fmt: skip
+@listed
 def test_small_products_of_one_row_are_slower_in_8_bits(width, depth, bf16, fp8):
     """On a B200 with SGLang 0.5.14 [us], 8 bits with quantising: 323 of the 483 products timed.
 

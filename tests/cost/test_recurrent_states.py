@@ -5,6 +5,7 @@ import pytest
 from hybrids import hybrid
 from msgspec.structs import replace
 from printed import refused
+from rows import each_listed
 from strategies import pass_of
 
 from specmodel import deploy, load_architecture, load_engine, ngram_drafter, predict
@@ -63,10 +64,7 @@ def test_chunk_of_a_prompt_writes_one_state():
 # --- published ---
 
 
-@pytest.mark.parametrize(("hardware", "tokens", "measured"), [
-    ("H200", 2, 1.58), ("H200", 4, 2.57), ("H200", 8, 4.80),
-    ("B200", 2, 1.41), ("B200", 4, 2.40), ("B200", 8, 4.45),
-])  # fmt: skip
+@each_listed
 def test_law_of_states_against_measured_verification(hardware, tokens, measured):
     """Recurrence over 2, 4 and 8 tokens over that over one, batch 256, KDA with 96 heads in vLLM
     (`kda_perf` of aiconfigurator-core 0.12): reading one state and writing one a token says 1.5,
@@ -78,15 +76,7 @@ def test_law_of_states_against_measured_verification(hardware, tokens, measured)
     assert verified / plain == pytest.approx(measured, rel=0.10), hardware
 
 
-EFFECT = [
-    # model, tensor parallel, dtypes; without and with states at B 32, K 3; B 128, K 3; B 128, K 5
-    (BIG, 8, EXPERTS, (0.59, 0.95, 0.95), (0.57, 0.81, 0.74), 0.13),
-    (MIDDLE, 2, EXPERTS, (0.70, 0.99, 0.99), (0.63, 0.69, 0.58), 0.29),
-    (SMALL, 1, {"weight_dtype": "fp8"}, (0.71, 0.99, 0.99), (0.65, 0.74, 0.64), 0.23),
-]
-
-
-@pytest.mark.parametrize(("name", "degree", "dtypes", "without", "native", "share"), EFFECT)
+@each_listed
 def test_target_efficiency_falls_by_what_states_write(name, degree, dtypes, without, native, share):
     """A table derived elsewhere from bandwidth alone: bytes of weights, caches and states, no
     activations, no arithmetic, no messages; uniform routing, context 8192, bf16 but for what
@@ -124,21 +114,12 @@ def test_state_lengthens_a_verify_pass_at_large_batches():
 # --- memory ---
 
 
-@pytest.mark.parametrize(("keeping", "drafted", "by_hand"), [
-    ("chain", 3, (1 + 3) * (STATE + (3 + 3) * PAST)),
-    ("aligned", 3, (2 + 3) * (STATE + (3 + 3) * PAST)),
-    ("scratch", 3, (2 + 3) * STATE + (3 + 3 + 3) * PAST),
-    ("replay", 3, STATE + (3 + 3) * PAST + 16 * (16 * 128 + 64 * 128 + 64) * 4),
-    ("chain", 0, STATE + 3 * PAST),
-    ("aligned", 0, 2 * (STATE + 3 * PAST)),
-    ("scratch", 0, STATE + 3 * PAST),
-    ("replay", 0, STATE + 3 * PAST),
-])  # fmt: skip
-def test_states_reserved_with_and_without_drafted_tokens(keeping, drafted, by_hand):
+@each_listed
+def test_states_reserved_with_and_without_drafted_tokens(keeping, drafted, states, tokens, more):
     """Bytes that one layer of a model reserves for a request."""
     net = next(iter(hybrid(BIG).mixers))
-    tokens = np.float64(drafted + 1)
-    assert net.reserved_bytes(tokens, STACKS[keeping], hybrid(BIG).stream, 1) == by_hand
+    found = net.reserved_bytes(np.float64(drafted + 1), STACKS[keeping], hybrid(BIG).stream, 1)
+    assert found == states * STATE + tokens * PAST + more
 
 
 def test_states_reserved_as_published():

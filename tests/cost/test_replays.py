@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from rows import cases
+from rows import cases, each_listed
 
 from specmodel import deploy, predict
 from specmodel.core.algebra.speculation import expected_tokens_per_step
@@ -71,13 +71,7 @@ def test_a_slot_computes_what_was_accepted_again_and_copies_its_states():
     assert growth == pytest.approx(float(p.evaluation.step_time - p.forward_time))
 
 
-@cases(
-    ("target", "drafter", "replays"),
-    ("qwen3.6-35b-a3b", "ngram", True),
-    ("qwen3.6-35b-a3b", "mtp", False),
-    ("qwen3-next-80b-a3b", "mtp", True),
-    ("qwen3-30b-a3b", "ngram", False),
-)
+@each_listed
 def test_heads_have_snapshots_where_the_engine_takes_them(target, drafter, replays):
     told = {"target": target, "hardware": "rtx_3090", "weight_dtype": "q4_k_m"}
     deployment = deploy(**told, drafter=drafter)[0]

@@ -66,10 +66,9 @@ def test_flash_attention_2_computes_64_rows_of_a_head_beyond_one_token(batch_siz
     A block takes 64 rows times 128 numbers of a key and of a value, 2 FLOP each, at 0.89 of the
     peak of its processor.
     """
-    context, layers, heads = 20_000, 64, 64 / 4
+    context, layers = 20_000, 64
     found = times(**QWEN, batch_size=batch_size, draft_length=3, context_length=context)
     seconds = layers * (context + 4) * 4 * 64 * 128 / (0.89 * 1.65e14 / 128)
-    assert batch_size * heads / 128 == in_turn or batch_size == 1
     assert core(found.speculating) == pytest.approx(in_turn * seconds, rel=0.02)
     assert core(found.forward) < core(found.speculating) / 2
 

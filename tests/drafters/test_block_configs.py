@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from configs import HEADS, flat
 from printed import refused
-from rows import cases, each_row, faults, listed, one_case
+from rows import cases, each_row, faults, listed
 from shapes import without_fields
 from strategies import pass_of
 
-from specmodel import InputError, load_architecture
+from specmodel import load_architecture
 from specmodel.core.drafters import dflash_drafter, drafter_kind, dspark_drafter, load_drafter
 from specmodel.core.layers import Layout
 
@@ -100,12 +100,7 @@ def test_a_quantised_head(head):
     assert dict(model.own_dtypes) == {"attention_dtype": "bf16"}
 
 
-@one_case(
-    "own kinds windows",
-    ({"use_swa": True, "swa_window_size": 2048}, None, [2048]),
-    ({}, ["sliding_attention"] * 4 + ["full_attention"], [4096, None]),
-    ({}, None, [None]),
-)
+@listed
 def test_windows_of_layers(head, own, kinds, windows):
     """By `use_swa` in all, by `layer_types` in those listed, else in none (qwen3_dflash.py)."""
     told = {"layer_types": kinds, "sliding_window": 4096, "use_sliding_window": True}
@@ -176,5 +171,6 @@ def test_dspark_head_of_deepseek_v4_is_read_as_by_its_name(head, name):
     (own,), (other,) = read.architectures, derived.architectures
     assert own.total_parameters == other.total_parameters
     assert (read.block_size, read.kind) == (7, "DSpark head")
-    with pytest.raises(InputError, match="dspark_target_layer_ids: got None; expected a list"):
-        head(V4, "deepseek-v4-flash", architectures=[name], dspark_target_layer_ids=None)
+    gone = {"architectures": [name], "dspark_target_layer_ids": None}
+    message = "dspark_target_layer_ids: got None; expected a list"
+    refused(message, head, V4, "deepseek-v4-flash", **gone)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from engine_modules import own_source
 from printed import refused
-from rows import cases
+from rows import each_listed
 
 from specmodel.calibrate.fit.measured import read_benchmarks
 
@@ -83,11 +83,7 @@ def test_a_run_with_speculation_has_what_the_server_counted(tool):
     assert 1 + np.cumprod(rates).sum() == pytest.approx(mean)
 
 
-@cases(
-    "tool path",
-    ("guidellm", "benchmarks.0.requests.successful"),
-    ("aiperf", "total_spec_decode_steps"),
-)
+@each_listed
 def test_without_counts_of_the_server_events_tell_that_it_drafted(tool, path, file):
     run = only(file(tool, path))
     assert not run.is_speculative
@@ -104,18 +100,7 @@ def test_each_benchmark_of_a_report_of_guidellm_is_a_run(file):
     assert run.concurrency is None
 
 
-@cases(
-    "tool path value message",
-    ("aiperf", "request_count", None, r"request_count\.avg: got None; .*finished request"),
-    ("aiperf", "inter_token_latency", None, r"latency\.avg: got None; .*AIPerf.* --streaming"),
-    ("aiperf", "inter_token_latency.avg", 0.0033, r"got 0\.0033; .*milliseconds, not seconds"),
-    ("aiperf", "input_config.phases.0.concurrency", "2", r"concurrency: got '2'"),
-    ("aiperf", "total_draft_tokens.avg", 600.0, r"tokens\.avg: got '2\.54 a draft'"),
-    ("aiperf", "is_complete", False, "is_complete: got False"),
-    ("guidellm", "benchmarks.0.metrics.inter_token_latency_ms", None, "mean: got None"),
-    ("guidellm", "benchmarks.0.duration", None, "expected JSON of vllm bench serve"),
-    ("guidellm", OF_DRAFTS, {"num_spec_steps": "many"}, "num_spec_steps: got nan"),
-)
+@each_listed
 def test_a_result_that_cannot_be_says_so_in_one_line(tool, path, value, message, file):
     mine = file(tool, path, value)
     said = refused(message, read_benchmarks, [mine])

@@ -9,7 +9,7 @@ import pytest
 from engine_modules import own_source
 from msgspec.structs import replace
 from printed import refused
-from rows import cases, each_row, faults, one_case
+from rows import cases, each_listed, each_row, faults, listed, one_case
 
 from specmodel.calibrate.fit.measured import (
     Run,
@@ -163,14 +163,7 @@ def test_a_row_may_hold_a_plain_and_a_speculative_run():
     assert (alone.quantity, alone.value, alone.prompt_length) == ("speedup", 1.2, None)
 
 
-@one_case(
-    "row step",
-    ({"tpot_ms": 8.0}, 0.008),
-    ({"step_ms": 8.0}, 0.008),
-    ({"tokens_per_s": 500.0, "tokens_per_step": 2.5, "draft_length": 3}, 0.020),
-    ({"spec_step_ms": 20.0, "tokens_per_step": 2.5, "draft_length": 3}, 0.020),
-    ({"spec_tpot_ms": 8.0, "tokens_per_step": 2.5, "draft_length": 3}, 0.020),
-)
+@listed
 @one_case("batch", "concurrency", "batch_size", "batch_size_or_concurrency")
 def test_what_a_row_measured_becomes_a_step(table, row, step, batch):
     run = only(table(row | {batch: 4}))
@@ -219,47 +212,16 @@ def test_published_rows_read_as_files_of_their_engine():
 
 # What is refused
 
-ADAPTIVE = {"speculative_adaptive": True, "speculative_algorithm": "EAGLE"}
 
-
-@one_case(
-    "result message",
-    (vllm(completed=0), "completed: got 0; expected at least one finished request"),
-    (vllm(mean_tpot_ms=0.0), r"mean_tpot_ms: got 0\.0; .*more than one token"),
-    (vllm(mean_tpot_ms=None), "mean_tpot_ms: got None; .*--percentile-metrics"),
-    (vllm(spec_decode_num_drafts=0), "spec_decode_num_drafts: got 0"),
-    (sglang(mean_tpot_ms=0.0058), r"mean_tpot_ms: got 0\.0058; expected milliseconds, not"),
-    (vllm(spec_decode_acceptance_length=4.2), r"tokens_per_step: got 4\.2; .* \+ 1 = 4"),
-    (vllm(spec_decode_draft_tokens=66), r"spec_decode_draft_tokens: got '2\.44 a draft'"),
-    (sglang(accept_length=None), "accept_length: got None; .*40 steps"),
-    (sglang(backend="vllm"), "backend: got 'vllm'"),
-    (sglang(server_info=ADAPTIVE), "speculative_adaptive: got True"),
-    ({"avg_latency": 3.0, "latencies": [3.0]}, "got 'avg_latency, latencies'; expected JSON"),
-    ([3], "entry 1: got 3; expected JSON of vllm"),
-)
-def test_a_result_that_cannot_be_says_so_in_one_line(file, result, message):
+@listed
+def test_a_result_of_an_engine_that_cannot_be_says_so_in_one_line(file, engine, changes, message):
+    result = {"vllm": vllm, "sglang": sglang}[engine](**changes)
     refused(message, read_benchmarks, [PLAIN, file(result)])
 
 
-@cases(
-    "content message",
-    (b"", "not empty"),
-    (PLAIN.read_bytes()[:400], r"line 1: .*complete, well-formed JSON"),
-    (SGLANG.read_bytes()[:-200], r"line 2: .*complete, well-formed JSON"),
-    (b'{"a": ' * 100_000, "line 1: "),
-    (b'{"model_id": "\xff"}', "UTF-8"),
-    (b"\x89PNG\r\n\x1a\n\xff,1", "well-formed CSV"),
-    (b"============ Serving Benchmark Result ============\nSuccessful requests: 6\n", "CSV"),
-    (b"concurrency,isl\n8,1000\n", "got 'concurrency, isl'"),
-    (b"tpot_ms,tpot_ms\n8,8\n", "each column once"),
-    (b"tpot_ms,TPOT_ms\n8,8\n", "each column once"),
-    (b"PK\x03\x04\0\0\0\0", "a file of text or Parquet"),
-    (b"PAR1", r"a \.csv or \.parquet file"),
-    (b"[]", "at least one result"),
-)
+@each_listed
 def test_a_file_that_is_none_of_these_says_so(file, content, message):
-    path = file(content)
-    refused(message, read_benchmarks, [path])
+    refused(message, read_benchmarks, [file(content.encode("latin-1"))])
 
 
 def test_a_file_that_is_not_there_or_is_a_folder_says_so(tmp_path):
@@ -290,26 +252,27 @@ def test_a_plain_run_is_asked_for_where_only_speculative_ones_are_timed():
 
 @cases(
     "content culprit",
+    (PLAIN.read_bytes()[:400], r"line 1: .*complete, well-formed JSON"),
+    (SGLANG.read_bytes()[:-200], r"line 2: .*complete, well-formed JSON"),
+    (b'{"a": ' * 100_000, "line 1: "),
     (b"[" + b"1," * 9_000_000 + b"1]", "leave out --save-detailed"),
     (b"[" + b"1.2345678," * 100_000 + b"1]", "entry 1: got 1.23"),
     (b"tpot_ms,concurrency\n" + b"5,1\n" * 100_001, "at most 100,000 rows"),
 )
-def test_what_would_take_much_memory_is_refused_in_one_line(content, culprit, file, monkeypatch):
+def test_what_is_cut_or_takes_much_memory_is_refused_in_one_line(
+    content, culprit, file, monkeypatch
+):
     monkeypatch.setattr("specmodel.core.base.files._MOST_JSON", 100_000_000)
     refused(culprit, read_benchmarks, [file(content)])
 
 
 def test_a_benchmark_of_another_model_is_refused():
     run = Run(source="a.json", model="", quantity="step_time", value=0.01, batch_size=1.0)
-    for model, target in (
-        ("/models/Qwen3-30B-A3B-Instruct-2507/", "qwen3-30b-a3b"),
-        ("openai/gpt-oss-120b", "my-own/config.json"),
-    ):
-        check_model([replace(run, model=model)], target)
-    other, told = (
-        replace(run, model="openai/gpt-oss-120b"),
-        r"a\.json model: got .*gpt-oss-120b as the target",
-    )
+    other = replace(run, model="openai/gpt-oss-120b")
+    same = replace(run, model="/models/Qwen3-30B-A3B-Instruct-2507/")
+    check_model([same], "qwen3-30b-a3b")
+    check_model([other], "my-own/config.json")
+    told = r"a\.json model: got .*gpt-oss-120b as the target"
     refused(told, check_model, [other], "gpt-oss-20b")
 
 
@@ -329,13 +292,7 @@ def dictionaries(source):
     yield from added.values()
 
 
-@cases(
-    "told rates",
-    ([0.8, 0.4, 0.1], (0.8, 0.5, 0.25)),
-    ([0.8, 0.4], ()),  # not one for each position
-    ([0.5, 0.50001, 0.25], (0.5, 1.0, 0.5)),  # counters that were read while they rose
-    (None, ()),
-)
+@each_listed
 def test_acceptance_by_position_is_given_that_of_all_before(told, rates, file):
     run = only(file(vllm(spec_decode_per_position_acceptance_rates=told)))
     assert run.acceptance_by_position == pytest.approx(rates)
@@ -354,12 +311,7 @@ def test_a_look_up_gains_in_those_steps_that_have_a_draft(file):
     assert served.deployment["proposal_rate"] == run.proposal_rate
 
 
-@cases(
-    "info gpus",
-    ({"tp_size": 4, "dp_size": 2, "pp_size": 1}, 8),
-    ({"tp_size": 8, "dp_size": 8, "enable_dp_attention": True}, 8),
-    ({"tp_size": "4"}, None),
-)
+@each_listed
 def test_the_gpus_are_those_of_sglang_s_degrees(info, gpus, file):
     assert only(file(sglang(server_info=info | {"speculative_algorithm": None}))).num_gpus == gpus
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from printed import refused
 from published_tables import read_table
+from rows import each_listed
 
 from overheads import fit_engine, read_served
 from published.tables import STACKS
@@ -29,16 +30,7 @@ def test_every_fitted_profile_has_all_kinds_and_one_default() -> None:
             assert {"experts", "gemm", "attention"} <= {kind for kind, _, _ in stack.fits()}
 
 
-IMPOSSIBLE = [
-    ([[1.0, 0.0]], "2 rows of 2 numbers"),
-    ([[-1.0, 0.0], [0.0, 1.0]], "semi-definite"),
-    ([[1.0, 2.0], [2.0, 1.0]], "a positive semi-definite matrix"),
-    ([[1.0, 0.5], [0.1, 1.0]], "a symmetric matrix"),
-    ([[1e15, 0.0], [0.0, 1.0]], "numbers up to 10000"),
-]
-
-
-@pytest.mark.parametrize(("covariance", "expected"), IMPOSSIBLE)
+@each_listed
 def test_an_impossible_covariance_is_refused(covariance, expected: str) -> None:
     gemm = load_typical().gemm["bf16"]
     changes = {"varied": ["launch_time", "memory_efficiency"], "covariance": covariance}
@@ -47,9 +39,8 @@ def test_an_impossible_covariance_is_refused(covariance, expected: str) -> None:
     refused(r"^stack\.varied: got .*names from .*each once", gemm.with_changes, "stack", twice)
     overheads = {"fit.varied": ["draft_kernel_time", "reject_time"], "fit.covariance": covariance}
     engine = load_engine("vllm-moesd-2025")
-    refused(
-        rf"^engine\.fit\.covariance: got .*{expected}", engine.with_changes, "engine", overheads
-    )
+    message = rf"^engine\.fit\.covariance: got .*{expected}"
+    refused(message, engine.with_changes, "engine", overheads)
 
 
 def test_what_no_measurement_decides_is_said() -> None:

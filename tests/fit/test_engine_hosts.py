@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from printed import refused
-from rows import cases
+from rows import cases, each_listed
 
 import engines
 from published.population import VARIED, fit_population
-from specmodel import Acceptance, EngineProfile, decode, load_engine, predict
+from specmodel import Acceptance, EngineProfile, load_engine, predict
 from specmodel.calibrate.fit import EngineUpdate, update_engine
 from specmodel.calibrate.fit.measured import (
     judge_serving,
@@ -54,42 +54,6 @@ def timed(runs: list[Served], engine: EngineProfile, factors: Any = 1.0) -> list
     return [replace(run, measured=time) for run, time in zip(runs, times.tolist(), strict=True)]
 
 
-def predicted(run: Served, engine: EngineProfile) -> float:
-    """Return what `predict` or `decode` makes of a run."""
-    deployment = {**run.deployment, "engine": engine}
-    if not run.points["draft_length"]:
-        plain = {name: deployment[name] for name in deployment if name not in _OF_DRAFTS}
-        points = {name: value for name, value in run.points.items() if name in _OF_PLAIN}
-        return float(decode(**plain, **points).tpot)
-    tokens = Acceptance(tokens_per_step=run.tokens_per_step)
-    p = predict(**deployment, **run.points, acceptance=tokens)
-    return float(getattr(p, run.quantity))
-
-
-_OF_DRAFTS = ("drafter", "tree_width")
-_OF_PLAIN = ("batch_size", "context_length", "prompt_length", "output_length")
-
-
-@cases("name", "sglang-v1", "vllm")
-def test_fits_rest_on_what_predictions_say(name: str) -> None:
-    """The fit's own steps are those of the library, host and prefill included."""
-    shipped = load_engine(name)
-    engine = shipped.with_changes("engine", {"host_speed": 0.7, "gpu_time_factor": 1.1})
-    load = {"prompt_length": 512.0, "output_length": 256.0}
-    runs = [row(engine, 1, 0), row(engine, 8.5, 3), row(engine, 4, 5, tree_width=3)]
-    runs += [row(engine, 8, 3, quantity="speedup")]
-    runs += [replace(run, points={**run.points, **load}) for run in runs]
-    found = measured_steps(runs).predicted(engine.overheads)
-    whole = [i for i, run in enumerate(runs) if run.points["batch_size"] == 8.5]
-    for i, run in enumerate(runs):
-        if i in whole:  # predictions count requests; steps between them lie between theirs
-            ends = [predicted(replace(run, points={**run.points, "batch_size": b}), engine)
-                    for b in (8, 9)]  # fmt: skip
-            assert ends[0] < found[i] < ends[1]
-        else:
-            assert found[i] == pytest.approx(predicted(run, engine), rel=1e-9)
-
-
 def runs_of(engine: EngineProfile, noise: np.random.Generator | None = None) -> list[Served]:
     """Return runs as an engine would make them."""
     runs = [row("sglang-v1", batch, length) for batch in (1, 8, 32) for length in (0, 2, 5)]
@@ -98,10 +62,7 @@ def runs_of(engine: EngineProfile, noise: np.random.Generator | None = None) -> 
     return timed(runs, engine, np.exp(RUN_SPREAD * draws))
 
 
-def of_known_host(
-    slower: float, *, quantity: str = "step_time", batches: tuple[int, ...] = (64, 128, 256),
-    **deployment: Any,
-) -> tuple[list[Served], EngineProfile]:  # fmt: skip
+def of_known_host(slower, *, quantity="step_time", batches=(64, 128, 256), **deployment):
     """Runs whose steps with a draft take so many times as long as the profile of their host has."""
     known = {"fit.varied": ["host_speed"], "fit.covariance": [[1e-4]]}
     base = load_engine("vllm").with_changes("engine", known)
@@ -121,9 +82,7 @@ def missed_speedups(found: EngineUpdate) -> np.ndarray:
 
 @cases("quantity", "step_time", "speedup")
 @cases("slower low high", (1.08, 0, 0), (2.0, 0.38, 1.15), (0.5, -0.55, -0.3))
-def test_what_no_overhead_explains_is_said_and_widens_intervals(
-    quantity: str, slower: float, low: float, high: float
-) -> None:
+def test_what_no_overhead_explains_is_said_and_widens_intervals(quantity, slower, low, high):
     """Steps with a draft take twice or half as long, on a host that is known not to be why."""
     runs, base = of_known_host(slower, quantity=quantity)
     found = update_engine(runs, base, date="2026-11-23")
@@ -236,15 +195,8 @@ def test_no_fit_to_a_published_host_is_doubted() -> None:
     assert doubted <= {"specforge-339", "vllm-peagle20b"}
 
 
-@cases(
-    "host faster changes found is_refused",
-    ("specbundle", 2.0, {}, "of its kernels alone", True),
-    ("specbundle", 1.0, {"hardware": "a100_sxm_80gb"}, " 0.63 times the", True),
-    ("vllm-32628m", 0.2, {}, "times as long as predicted", False),
-)
-def test_what_no_known_host_takes_is_doubted(
-    host: str, faster: float, changes: dict[str, Any], found: str, is_refused: bool
-) -> None:
+@each_listed
+def test_what_no_known_host_takes_is_doubted(host, faster, changes, found, is_refused):
     """Nothing is faster than its kernels; a server may be slower than all that are known."""
     rows = []
     for run in published(host):

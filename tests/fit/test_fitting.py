@@ -34,13 +34,9 @@ def plan() -> dict[str, np.ndarray]:
     batch = [1, 2, *range(4, 61, 4), 80, 100]
     grid = np.meshgrid([1, 2, 4, 8, 16, 32], [2, 4], batch, indexing="ij")
     k, gamma, B = (axis.ravel().astype(float) for axis in grid)
-    return {
-        "batch_size": B,
-        "draft_length": gamma,
-        "step_efficiency": step_efficiency(0.85, gamma),
-        "num_experts": np.full(k.size, 64.0),
-        "experts_per_token": k,
-    }
+    points = {"batch_size": B, "draft_length": gamma, "experts_per_token": k}
+    points |= {"num_experts": np.full(k.size, 64.0)}
+    return points | {"step_efficiency": step_efficiency(0.85, gamma)}
 
 
 def plant(seed: int) -> np.ndarray:
@@ -174,9 +170,7 @@ def test_spreads_of_series_and_of_their_points_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(("depth_time", "expected"), [(2e-8, 0.0), (3e-7, 3e-7)])
-def test_experts_walk_a_list_where_a_fit_without_errs_by_half_as_much_again(
-    depth_time: float, expected: float
-) -> None:
+def test_experts_walk_a_list_where_a_fit_without_errs_by_half_as_much_again(depth_time, expected):
     """Under noise of 5 %: 2 to 5 us of a walk hide in it, 38 to 77 us do not."""
     table = check_measurements(planted("experts", noise=0.05, depth_time=depth_time))
     fitting = fit_kernels(table, H200)["experts", "bf16"]

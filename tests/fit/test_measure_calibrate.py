@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from rows import each_listed
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("filelock")
@@ -110,17 +111,14 @@ def test_quantised_experts_are_fitted_and_taken(tmp_path: Path) -> None:
     assert taken.deployment.kernels.place("experts", "int4_g128", "bf16") == ("experts", "int4")
 
 
-def test_rows_can_be_fitted_and_judged_by_the_commands_for_any_table(
-    calibrated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_can_be_fitted_and_judged_by_the_commands_for_any_table(calibrated, tmp_path, run):
     rows, again = calibrated.with_suffix(".csv"), tmp_path / "again.toml"
-    words = ["--hardware", str(calibrated), "--measured-on", find_device("cpu").hardware]
-    assert main(["fit", "kernels", str(rows), *words, "--output", str(again)]) == 0
+    words = f"--hardware {calibrated} --measured-on {find_device('cpu').hardware}"
+    run(f"fit kernels {rows} {words} --output {again}")
     fitted, refitted = (load_hardware(path).fitted["torch"] for path in (calibrated, again))
     for kind in ("experts", "gemm", "attention", "elementwise"):
         assert getattr(refitted, kind) == getattr(fitted, kind)
-    assert main(["fit", "check", str(calibrated), str(rows)]) == 0
-    assert "elementwise" in capsys.readouterr().out
+    assert "elementwise" in run(f"fit check {calibrated} {rows}")
 
 
 def test_recorded_unions_meet_the_law() -> None:
@@ -155,47 +153,24 @@ def test_a_stopwatch_measures_time() -> None:
     assert taken == list(range(2 * watch.calls))  # the next timing takes the next inputs
 
 
-def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line with which the command fails."""
-    status = main(["calibrate", *arguments])
-    found = capsys.readouterr()
-    assert (status, found.out, found.err.count("\n")) == (2, "", 1)
-    return found.err
-
-
-def test_what_cannot_be_timed_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    output = ["--output", str(tmp_path / "a.toml")]
+def test_what_cannot_be_timed_on(tmp_path, refuse, monkeypatch) -> None:
+    output = f"--output {tmp_path}/a.toml"
     if not torch.cuda.is_available():
-        error = refused(["--device", "cuda", *output], capsys)
-        assert "--device: got 'cuda'; expected a GPU of CUDA" in error
+        refuse(f"calibrate --device cuda {output}", "got 'cuda'; expected a GPU of CUDA")
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert "pip install '.[calibrate]'" in refused(["--device", "cpu", *output], capsys)
+    refuse(f"calibrate --device cpu {output}", "pip install '.[calibrate]'")
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("a.csv", "a .toml file"),
-        ("no/a.toml", "a folder that exists"),
-        ("theirs.toml", "are missing"),
-    ],
-)
-def test_outputs_that_cannot_be_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, expected: str
-) -> None:
+@each_listed
+def test_outputs_that_cannot_be_written(tmp_path, refuse, name, expected) -> None:
     (tmp_path / "theirs.toml").write_text("mine = 1\n")
-    error = refused(["--device", "cpu", "--tiny", "--output", str(tmp_path / name)], capsys)
-    assert error.startswith("specmodel: error: --output: got")
-    assert expected in error
+    command = f"calibrate --device cpu --tiny --output {tmp_path / name}"
+    refuse(command, "error: --output: got", expected)
     assert (tmp_path / "theirs.toml").read_text() == "mine = 1\n"
 
 
-def test_a_tiny_loop_closes(
-    calibrated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tiny_loop_closes(calibrated, tmp_path, capsys) -> None:
     dtypes = ["--weight-dtype", "bf16", "--weight-dtype", "int8"]
     loop.main([str(calibrated), "--tiny", *dtypes, "--output", str(tmp_path)])
     out = capsys.readouterr().out
@@ -214,9 +189,7 @@ def test_a_tiny_loop_closes(
     assert (tmp_path / "closed_loop.png").stat().st_size > 5000
 
 
-def test_a_loop_refuses_a_dtype_by_the_name_that_was_typed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_loop_refuses_a_dtype_by_the_name_that_was_typed(capsys) -> None:
     with pytest.raises(SystemExit):
         loop.main(["mine.toml", "--tiny", "--weight-dtype", "nvfp4"])
     assert "got 'nvfp4'. This dtype cannot be timed here: torch" in capsys.readouterr().err

@@ -29,7 +29,9 @@ class Synced(Overheads):
 @pytest.mark.parametrize("drafter", ["mtp", "ngram", "p-eagle", "dflash", "dspark", "qwen3-0.6b"])
 def test_fits_take_what_predictions_say_of_every_way_to_draft(name, drafter):
     """Passes that the host takes no time for, look-ups, and steps without a proposal included."""
-    for more in ({}, {"sync_scheduling": True}, {"graph_limit": 0}):
+    other = load_engine(name).with_changes("engine", {"host_speed": 0.7, "gpu_time_factor": 1.1})
+    tree = {"tree_width": 3} if drafter == "mtp" else {}
+    for more in (tree, {"sync_scheduling": True}, {"graph_limit": 0}, {"engine": other}):
         where = {**WHERE, "drafter": drafter, "engine": load_engine(name), **more}
         tokens = Acceptance(tokens_per_step=1.5)
         run = Served(
@@ -39,6 +41,17 @@ def test_fits_take_what_predictions_say_of_every_way_to_draft(name, drafter):
         found = float(measured_steps([run]).predicted(where["engine"].overheads)[0])
         expected = float(predict(**where, **POINT, acceptance=tokens).speedup)
         assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_step_between_whole_numbers_of_requests_lies_between_theirs():
+    where, engine = WHERE | {"engine": "vllm"}, load_engine("vllm")
+    run = Served(
+        row="a", labels={}, deployment=where, points=POINT | {"batch_size": 8.5},
+        tokens_per_step=2.2, quantity="step_time", measured=1.0,
+    )  # fmt: skip
+    found = float(measured_steps([run]).predicted(engine.overheads)[0])
+    few, many = predict(**where, **POINT | {"batch_size": [8, 9]}, tokens_per_step=2.2).step_time
+    assert few < found < many
 
 
 def answers(engine: EngineProfile) -> dict[str, float]:

@@ -1,72 +1,32 @@
 """Tables of measured engines: spellings, what is taken, what is predicted of it, errors."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from printed import refused
-from rows import cases, one_case
+from rows import cases, each_listed, listed, values_of
 
 import specmodel
 from specmodel import load_architecture
-from specmodel.calibrate.fit.measured import judge_serving, read_serving
-from specmodel.calibrate.fit.measured.aliases import (
-    dtypes_of,
-    profile_of,
-    shipped_gpu,
-    shipped_model,
-)
+from specmodel.calibrate.fit.measured import aliases, judge_serving, read_serving
 from specmodel.calibrate.fit.measured.judge import serving_errors
 from specmodel.cli.commands import carry_out
 from specmodel.core.cost import resolve
 
-ROW = {
-    "model": "Llama-3.1-70B",
-    "dtype": "bf16",
-    "system": "h100_sxm",
-    "backend": "trtllm",
-    "isl": 1024,
-    "osl": 512,
-    "concurrency": 16,
-    "mean_context": 1152,
-    "gpus": 8,
-    "measured_tpot_ms": 20.0,
-}
-PAIR = {
-    "id": "a",
-    "usable": True,
-    "engine": "sglang",
-    "gpu": "h200",
-    "tensor_parallel": "4",
-    "target": "Qwen/Qwen3-30B-A3B-Instruct-2507",
-    "weight_dtype": "bf16 (assumed)",
-    "drafter": "eagle3: owner/name",
-    "draft_length": 3,
-    "verify_tokens": 4,
-    "batch_size_or_concurrency": 8,
-    "tokens_per_step": 2.6,
-    "speedup": 1.6,
-}
+ROW, PAIR = json.loads((Path(__file__).parents[1] / "data/serving.json").read_text()).values()
 
 
-@one_case(
-    "find typed name",
-    (shipped_model, "gpt-oss-120b", "gpt-oss-120b"),
-    (shipped_model, "Qwen3-235B-A22B-FP8", "qwen3-235b-a22b"),
-    (shipped_model, "Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
-    (shipped_model, "llama-3-8b (dense)", "llama-3.1-8b"),
-    (shipped_gpu, "h200", "h200_sxm"),
-    (shipped_gpu, "B200_SXM", "b200"),
-    (shipped_gpu, "a100", "a100_sxm_80gb"),
-)
-def test_models_and_gpus_are_found_in_any_spelling(find, typed, name):
-    assert find(typed) == name
+@listed
+def test_models_and_gpus_are_found_in_any_spelling(kind, typed, name):
+    assert getattr(aliases, f"shipped_{kind}")(typed) == name
 
 
 def test_a_model_or_gpu_that_does_not_ship_is_not_another():
     for typed in ("glm-ocr (0.9B dense)", "Qwen3-31B", "", "Instruct"):
-        refused("model", shipped_model, typed)
-    refused("system", shipped_gpu, "gb7")
+        refused("model", aliases.shipped_model, typed)
+    refused("system", aliases.shipped_gpu, "gb7")
 
 
 def test_equal_lengths_go_in_lockstep_where_prompts_are_read_first(table):
@@ -81,13 +41,13 @@ def test_equal_lengths_go_in_lockstep_where_prompts_are_read_first(table):
 def test_dtypes_are_those_that_checkpoints_run_in():
     moe, dense = (load_architecture(name) for name in ("deepseek-r1", "llama-3.1-70b"))
     fp4 = {"weight_dtype": "fp4", "activation_dtype": "fp4", "kv_dtype": "fp8"}
-    assert dtypes_of("nvfp4", dense, "vllm") == fp4
-    assert dtypes_of("nvfp4 experts, bf16 attention", moe, "trtllm") == fp4
-    assert dtypes_of("fp8", moe, "vllm")["kv_dtype"] == "bf16"
-    assert dtypes_of("fp8", moe, "trtllm")["kv_dtype"] == "fp8"
-    assert dtypes_of("fp8", moe, "vllm", "fp8")["kv_dtype"] == "fp8"
-    assert dtypes_of("", moe, "vllm") == {}
-    refused("dtype", dtypes_of, "fp6", dense, "vllm")
+    assert aliases.dtypes_of("nvfp4", dense, "vllm") == fp4
+    assert aliases.dtypes_of("nvfp4 experts, bf16 attention", moe, "trtllm") == fp4
+    assert aliases.dtypes_of("fp8", moe, "vllm")["kv_dtype"] == "bf16"
+    assert aliases.dtypes_of("fp8", moe, "trtllm")["kv_dtype"] == "fp8"
+    assert aliases.dtypes_of("fp8", moe, "vllm", "fp8")["kv_dtype"] == "fp8"
+    assert aliases.dtypes_of("", moe, "vllm") == {}
+    refused("dtype", aliases.dtypes_of, "fp6", dense, "vllm")
 
 
 def test_a_plain_row_is_decoding_under_load_at_mean_lengths(table):
@@ -122,10 +82,8 @@ def test_experts_are_cut_and_spread_as_a_row_says(table, is_parallel, degrees, s
     judged, refused = judge_serving(read_serving(table(ROW | change | {"expert_parallel": spread})))
     assert not refused
     row = judged.iloc[0]
-    assert row[["tensor_parallel", "data_parallel", "expert_parallel"]].tolist() == [
-        *degrees,
-        spread,
-    ]
+    names = ["tensor_parallel", "data_parallel", "expert_parallel"]
+    assert row[names].tolist() == [*degrees, spread]
     with_degrees = specmodel.decode(  # whose fp8 is in blocks
         target="deepseek-r1", hardware="h100_sxm", stack="trtllm", weight_dtype="fp8_block",
         kv_dtype="fp8", batch_size=16, context_length=1152, prompt_length=922, output_length=461,
@@ -143,74 +101,41 @@ def test_a_pair_is_judged_by_its_speedup_or_else_by_the_step(table):
         acceptance=specmodel.Acceptance(tokens_per_step=2.6),
     )  # fmt: skip
     assert judged["quantity"].tolist() == ["speedup", "step_time"]
-    np.testing.assert_allclose(
-        judged["predicted"], [float(p.speedup), float(p.step_time)], rtol=1e-9
-    )
+    expected = [float(p.speedup), float(p.step_time)]
+    np.testing.assert_allclose(judged["predicted"], expected, rtol=1e-9)
     assert judged["measured"].tolist() == [1.6, 0.009]
 
 
-_LOOK_UPS = ["ngram", "suffix"]
-
-
-@cases(
-    "engine version notes profile waits_for tokens",
-    ("sglang", "branch of 2026-04", "speculation without overlap (v1)", "sglang-v1", None, None),
-    ("sglang", "main 2025-10 (0.5.4)", "v2", "sglang", [*_LOOK_UPS, "block head"], None),
-    ("vllm", "0.28 (V1)", "", "vllm", _LOOK_UPS, 1),
-    ("vllm", "0.33.1", "", "vllm", None, None),
-    ("vllm", "2026-09", "", "vllm", _LOOK_UPS, 1),
-    ("vllm", "2026-08", "", "vllm", [*_LOOK_UPS, "model", "parallel model"], 1),
-    ("vllm", "0.8.5 (V1)", "", "vllm-moesd-2025", None, None),
-    ("llama.cpp", "0.7", "", "llama.cpp", None, None),
-    ("trtllm", "1.2", "", "tensorrt-llm", None, None),
-)
+@each_listed
 def test_the_profile_of_an_engine_follows_from_its_version(
     engine, version, notes, profile, waits_for, tokens
 ):
     """Of SGLang, the first and second speculation; of vLLM, V1 is the name of an API."""
-    found, changes = profile_of(engine, version, notes)
+    found, changes = aliases.profile_of(engine, version, notes)
     assert found == profile
     assert changes.get("engine.waits_for") == waits_for
     assert changes.get("engine.split_tokens") == tokens
 
 
-ODD = [
-    *({"usable": False}, {"engine": "tgi"}, {"drafter": "medusa"}, {"drafter": "draft model"}),
-    *({"tensor_parallel": None}, {"tokens_per_step": None}, {"speedup": None}),
-    *({"target": name} for name in ("glm-ocr (0.9B dense)", "none/config.json")),
-    *({"draft_length": value} for value in (0, 2.5, "long")),
-    *({"tokens_per_step": value} for value in (5.0, "many")),
-    *({"batch_size_or_concurrency": value} for value in (0, 1e9, 1e30)),
-    *({"tensor_parallel": value} for value in ("3", "none")),
-    *({"isl": -500, "osl": 100}, {"speedup": 1e3}),
-    {"tensor_parallel": "4", "expert_parallel": 3},
-    {"drafter": "dflash", "draft_length": 30, "verify_tokens": 31},
-]
 NAMED = ("backend", "layout", "prompt_length", "model")  # names of columns in reasons
 
 
 def test_rows_that_cannot_be_predicted_are_named_and_end_nothing(table, capsys):
-    rows = [PAIR | change | {"id": f"odd-{i}", "host": "h"} for i, change in enumerate(ODD)]
+    odd = [change for (change,) in values_of("cases/fit.txt", "pairs that cannot be predicted")]
+    rows = [PAIR | change | {"id": f"odd-{i}", "host": "h"} for i, change in enumerate(odd)]
     path = table(PAIR | {"host": "h"}, *rows, PAIR | {"id": "c", "host": "h"})
     assert carry_out(["fit", "check", "--serving", str(path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["row"] for row in found["rows"]] == ["a", "c"]
     reasons = {row: part["reason"] for part in found["not_taken"] for row in part["rows"]}
-    for i, change in enumerate(ODD):
+    for i, change in enumerate(odd):
         reason = reasons.pop(f"odd-{i}")
         named = (name.partition("_or_")[0] for name in (*change, *NAMED))
         assert any(name in reason for name in named), (change, reason)
     assert not reasons
 
 
-@cases(
-    "words kind",
-    ("eagle (sglang-EAGLE-LLaMA3)", "EAGLE head"),
-    ("P-EAGLE: amazon/GPT-OSS-20B-P-EAGLE", "P-EAGLE head"),
-    ("n-gram", "n-gram look-up"),
-    ("NextN", "MTP head"),
-    ("draft model: Qwen/Qwen2-0.5B-Instruct (dense)", "Qwen2-0.5B"),
-)
+@each_listed
 def test_drafters_are_known_by_the_words_of_published_tables(table, words, kind):
     target = "deepseek-r1" if "MTP" in kind else PAIR["target"]
     row = PAIR | {"drafter": words, "target": target, "tensor_parallel": "8", "num_gpus": 8}
@@ -222,15 +147,7 @@ def test_drafters_are_known_by_the_words_of_published_tables(table, words, kind)
     assert resolve(read.rows[0].deployment)[0].drafter.name == kind
 
 
-@cases("lengths points",
-    ({}, {"context_length": 1000}),
-    ({"context_length": 44_000}, {"context_length": 44_000}),
-    ({"isl": 44_000, "context_length": 43_000}, {"context_length": 43_000}),
-    ({"isl": 150, "osl": 3000}, {"prompt_length": 150, "output_length": 3000,
-                                 "context_length": 1650}),
-    ({"isl": 150, "osl": 3000, "context_length": 1600},
-     {"prompt_length": 150, "output_length": 3000, "context_length": 1600}),
-)  # fmt: skip
+@each_listed
 def test_the_context_of_a_pair_is_that_of_the_table(table, lengths, points):
     (row,) = read_serving(table(PAIR | lengths)).rows
     assert {name: row.points.get(name) for name in points} == points
@@ -255,15 +172,12 @@ def test_errors_and_coverage_are_those_of_the_rows(table):
     planted = planted.assign(error=planted["predicted"] / planted["measured"] - 1)
     errors = serving_errors(planted.assign(low=0.0, high=planted["measured"] * [1.1, 0.9]))
     first = errors.iloc[0]
-    assert first[["rows", "mean_error", "median_error"]].tolist() == pytest.approx(
-        [2, 0.225, 0.225]
-    )
-    assert first["bias"] == pytest.approx(0.025)
+    told = first[["rows", "mean_error", "median_error", "bias"]].tolist()
+    assert told == pytest.approx([2, 0.225, 0.225, 0.025])
     assert first["coverage"] == 0.5
     assert set(errors["group"]) == {"all", "model", "engine", "hardware", "dtype", "batch_size"}
-    assert errors[errors["group"] == "batch_size"]["mean_error"].tolist() == pytest.approx(
-        [0.2, 0.25]
-    )
+    by_size = errors[errors["group"] == "batch_size"]
+    assert by_size["mean_error"].tolist() == pytest.approx([0.2, 0.25])
 
 
 def test_rows_are_told_measured_beside_predicted_where_they_are_few(table, capsys):
@@ -276,15 +190,7 @@ def test_rows_are_told_measured_beside_predicted_where_they_are_few(table, capsy
     assert "Rows compared: 2." in page
 
 
-@cases(
-    "typed change words",
-    ("--serving TABLE", {"isl": 0}, "isl"),
-    ("--serving TABLE", {"model": "DeepSeek-R1", "expert_parallel": 3}, "expert_parallel"),
-    ("--serving TABLE", {"measured_tpot_ms": 0.02}, "milliseconds"),
-    ("h100_sxm", {}, "MEASUREMENTS"),
-    ("h100_sxm TABLE --serving TABLE", {}, "This has no effect with --serving"),
-    ("--serving no-such-file.csv", {}, "no-such-file.csv"),
-)
+@each_listed
 def test_a_table_that_cannot_be_judged_is_refused_in_one_line(table, typed, change, words, capsys):
     path = str(table(ROW | change))
     assert carry_out(["fit", "check", *typed.replace("TABLE", path).split()]) == 2

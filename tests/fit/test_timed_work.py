@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hybrids import hybrid, one_delta_layer
+from rows import each_listed
 from strategies import one_layer, pass_of
 
 from specmodel import load_architecture
@@ -33,26 +34,17 @@ def check(work: Work, part: Work, *, layers: int = 1, leave_out: tuple[str, ...]
         assert getattr(work, name) == getattr(part, name)
 
 
-@pytest.mark.parametrize(
-    ("name", "tokens", "dtype"),
-    [("mixtral-8x7b", 1, None), ("qwen3-30b-a3b", 7, "fp8"), ("gpt-oss-120b", 300, None)],
-)
+@each_listed
 def test_experts_timed_are_those_of_one_layer_alone_or_with_their_router(name, tokens, dtype):
     given = ("weight_dtype", "expert_dtype", "activation_dtype")
     model = one_layer(load_architecture(name))
     model = model.with_changes("target", dict.fromkeys(given, dtype) if dtype else {})
     work = pass_of(model, batch_size=tokens, tokens_per_sequence=1, context_length=1000)
-    row = {
-        "num_tokens": tokens,
-        "hidden_size": model.hidden_size,
-        "expert_size": model.experts.expert_size,
-        "num_experts": model.num_experts,
-        "experts_per_token": model.experts_per_token,
-        "active_experts": float(work.active_experts),
-        "num_matrices": 3,
-        "weight_dtype": model.expert_dtype or model.weight_dtype,
-        "activation_dtype": model.activation_dtype,
-    }
+    names = ("hidden_size", "num_experts", "experts_per_token", "activation_dtype")
+    row = {name: getattr(model, name) for name in names} | {"num_matrices": 3}
+    row |= {"num_tokens": tokens, "active_experts": float(work.active_experts)}
+    row |= {"expert_size": model.experts.expert_size}
+    row |= {"weight_dtype": model.expert_dtype or model.weight_dtype}
     routed, router = work.components["routed_experts"], work.components["router"]
     check(timed("experts", row), routed)
     if name == "mixtral-8x7b":  # whose router has the dtype of its experts

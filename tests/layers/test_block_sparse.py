@@ -7,7 +7,7 @@ import pytest
 from configs import CONFIGS
 from msgspec.structs import replace
 from printed import refused
-from rows import one_case
+from rows import listed
 from strategies import pass_of
 
 from specmodel import decode, load_architecture
@@ -161,21 +161,10 @@ def test_dense_layers_may_be_anywhere():
     pattern = [0, 1] * 30
     model = read(sparse={"sparse_attention_freq": pattern, "sparse_disable_index_value": pattern})
     assert configs.kinds(model) == {"attention": 30, "block_sparse_attention": 30}
+    unlike = ["full_attention"] * 60
+    refused("layer_types: got .*sparse_attention_freq", read, layer_types=unlike)
 
 
-@one_case(
-    "sparse changes match",
-    ({"sparse_attention_freq": None}, {}, "layer_types: got None; .*or by sparse_attention_freq"),
-    ({"sparse_attention_freq": [1] * 59}, {}, "sparse_attention_freq: got '59 entries'"),
-    ({"sparse_attention_freq": [2] * 60}, {}, "sparse_attention_freq: got 2; expected 0 or 1"),
-    ({"sparse_num_index_heads": 6}, {}, "sparse_num_index_heads: got 6; expected a multiple"),
-    ({"sparse_disable_index_value": [0] * 60}, {}, "sparse_disable_index_value: .*expected 1"),
-    ({"use_sparse_attention": False}, {}, "use_sparse_attention: got False; expected true"),
-    ({"sparse_topk_pages": 3}, {}, "sparse_topk_pages: got 3; expected no such key"),
-    ({}, {"attention_output_gate": True}, "attention_output_gate: got True; expected false"),
-    ({}, {"moe_intermediate_size": 1024}, "moe_intermediate_size: got .*intermediate_size"),
-    ({}, {"layer_types": ["full_attention"] * 60}, "layer_types: got .*sparse_attention_freq"),
-    ({}, {"index_topk_blocks": 8}, "index_topk_blocks: got 8; expected the same as sparse"),
-)
+@listed
 def test_what_is_not_known_is_refused(sparse, changes, match):
     refused(match, read, sparse=sparse, **changes)

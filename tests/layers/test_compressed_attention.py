@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from printed import refused
-from rows import each_row, faults
+from rows import each_row, faults, listed
 from strategies import pass_of
 
 from specmodel import deploy, load_architecture, mtp_drafter
@@ -81,11 +81,7 @@ def test_drafted_tokens_widen_windows_and_rings():
 NODE = {"hardware": "b200", "kv_dtype": "fp8", "expert_parallel": 8}
 
 
-@each_row(("layout", "context", "running", "logged"), [
-    ({"tensor_parallel": 8}, 1_048_576, 34, 20.43),
-    ({"tensor_parallel": 1, "data_parallel": 8}, 1_048_576, 34 * 8, 156.9),
-    ({"tensor_parallel": 8}, 8192, 2390, None),
-])  # fmt: skip
+@listed
 def test_requests_that_run_at_once_and_those_that_vllm_logs(layout, context, running, logged):
     """vLLM 0.25's log of two layouts (vllm#51454), and requests that its block manager then runs.
 
@@ -99,12 +95,7 @@ def test_requests_that_run_at_once_and_those_that_vllm_logs(layout, context, run
     assert rooms == ([pytest.approx(logged, rel=0.08)] if logged else [])
 
 
-@each_row(("target", "hardware", "context", "tokens", "published"), [
-    ("deepseek-v4-flash", "gh200", 30_000, 16_384, 6.66),  # of one request, 0.22: vllm#44376
-    ("deepseek-v4-flash", "gb10", 1_048_576, 8192, 20.36 / 2.93),  # 0.24, by its log
-    ("deepseek-v4-flash", "h20", 121_344, 16_384, 7.7 * 121_344 / 150_000),  # 0.26: vllm#51041
-    ("qwen3.6-35b-a3b", "rtx_5090", 131_072, 8192, 5.98 / 4.33),  # 0.24: club-3090#612
-])  # fmt: skip
+@listed
 def test_what_vllm_counts_for_a_request(target, hardware, context, tokens, published):
     """Cache available over requests there is room for [GiB]: what is in flight counts in each."""
     of_v4 = {"tensor_parallel": 2} if "v4" in target else {"kv_dtype": "fp8"}

@@ -7,7 +7,7 @@ import sys
 
 import pandas as pd
 import pytest
-from rows import cases
+from rows import cases, each_listed
 from simulated import MEASURED, MINE, NAMES, PREDICTED, listing, typed
 
 from specmodel.simulate import read_replay_times, simulate
@@ -134,11 +134,7 @@ def test_nothing_is_written_if_a_policy_fails_on_the_way(option, folder, refuse)
     assert listing(folder) == before
 
 
-@cases(
-    "policy told",
-    ("Dies", "Use fewer workers or more memory"),
-    ("Returns:what=object", "--policy Returns: got 'object'"),
-)
+@each_listed
 def test_what_workers_cannot_do(policy, told, refuse, monkeypatch):
     monkeypatch.setattr("specmodel.simulate.sources.BLOCK_REQUESTS", 500)
     sizes = "--trace code-ngram --requests 1200 --output-tokens 1"

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from printed import commands, in_one_line, widest
-from rows import each_row, one_case
+from rows import each_row, listed
 from simulated import HEAD, LONG, MEASURED, MINE, NAMES, PREDICTED, typed
 
 WORDS = {"head": HEAD, "measured": MEASURED, "predicted": PREDICTED}
@@ -84,14 +84,8 @@ def test_answer_comes_first_then_the_policies_then_what_was_assumed(run):
     )
     told = r"^best-fixed:\d, oracle: not ranked; an upper bound, as the policy knows the"
     assert re.search(told, out, re.M)
-    assert (
-        len(
-            re.findall(
-                r"\nShare of steps in which a policy tests a draft length: cascade \d+%\.", out
-            )
-        )
-        == 1
-    )
+    told = r"\nShare of steps in which a policy tests a draft length: cascade \d+%\."
+    assert len(re.findall(told, out)) == 1
 
 
 @pytest.mark.parametrize("policies", ["none,fixed:1,fixed:2,fixed:3,cascade", "none,fixed:2"])
@@ -125,24 +119,14 @@ def test_what_does_not_pay_or_cannot_be_deployed_is_said(run):
     assert "so their speedups are only upper bounds" in told
 
 
-@one_case(
-    "name option",
-    ("routing_correlation", "--routing-correlation 0"),
-    ("drafter_upkeep", "--set drafter_upkeep=0"),
-    ("timing_noise", "--set timing_noise=0"),
-    ("step_expert_spread", "--set step_expert_spread=0"),
-)
+@listed
 def test_assumed_unless_given(name, option, document):
     assert name in document(HEAD)["assumptions"]
     assert name not in document(f"{HEAD} {option}")["assumptions"]
     assert name not in document(MEASURED)["assumptions"] or name == "timing_noise"
 
 
-@one_case(
-    "drafter trace named",
-    ("eagle", "code-ngram", "code-ngram"),
-    ("ngram", "code-eagle+code-ngram+math-eagle", "code-eagle, math-eagle"),
-)
+@listed
 def test_acceptance_of_another_kind_of_drafter_warns(drafter, trace, named, document, ended):
     command = f"{PREDICTED} --drafter {drafter} --trace {trace} --policy none,fixed:1"
     (warning,) = document(command)["warnings"]
