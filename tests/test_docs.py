@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from rows import each_row
+from rows import listed
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/one_answer.md").read_text(encoding="utf-8")
@@ -33,15 +33,7 @@ def files_of(section: str) -> list[str]:
     return re.findall(r"^\| `([^`]+)` \|", rest.partition("\n## ")[0], re.MULTILINE)
 
 
-NAMED = (
-    ("docs/one_answer.md", r"`([a-z_]+/[a-z_/0-9]+\.(?:py|toml))`", "specmodel", 30),
-    ("docs/carry_on/adding.md", r"`((?:specmodel|tests|calibration)/[\w/.]+)`", "", 20),
-    ("README.md", r"`((?:docs|notebooks|calibration)/[\w/.]+\.md)`", "", 3),
-)
-"""Pages, pattern of file names, folder of the files, and a bound that their number exceeds."""
-
-
-@each_row(("page", "pattern", "folder", "most"), NAMED)
+@listed
 def test_every_file_that_a_page_names_is_there(page, pattern, folder, most):
     named = set(re.findall(pattern, (ROOT / page).read_text(encoding="utf-8")))
     assert len(named) > most

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hybrids import hybrid
 from printed import refused
-from rows import cases
+from rows import cases, each_listed
 from strategies import pass_of
 
 from specmodel import deploy, load_architecture
@@ -24,13 +24,7 @@ def test_weights_of_a_layer_by_hand():
     assert (NET.weights(4096), NET.weights(4096, 8)) == (by_head + 128, by_head / 8 + 128)
 
 
-@cases(
-    "name degree expected",
-    ("qwen3.5-397b-a17b", 32, "gated delta net .*: 1, 2, 4, 8, 16"),  # key heads are not copied
-    ("nemotron-3-super-120b-a12b", 16, "mamba2 .*: 1, 2, 4, 8"),  # nor groups
-    ("kimi-k3", 5, "kimi delta attention .*: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96"),
-    ("lfm2-8b-a1b", 3, "short convolution .*: 1, 2, 4.*"),
-)
+@each_listed
 def test_heads_are_cut_evenly_or_not_at_all(name, degree, expected):
     model = load_architecture(name)
     refused(f"tensor_parallel: got {degree}; .*{expected}$", model.check_layout, Layout(degree))

@@ -1,12 +1,11 @@
 """Layers with a short convolution: weights, windows and work by hand, and what is read of them."""
 
 import numpy as np
-import pytest
 from configs import CONFIGS, read
 from printed import refused
 from rows import each_listed
 
-from specmodel import InputError, deploy, load_architecture, predict
+from specmodel import deploy, load_architecture
 from specmodel.core.cost import MemoryUse
 from specmodel.core.layers import ShortConvolution
 
@@ -32,11 +31,6 @@ def test_windows_reserved_for_drafted_tokens():
     kept = [float(MemoryUse(target, 0.0, tokens).bytes_per_request) for tokens in (1.0, 4.0)]
     entries, windows = 3 * 6 * 2 * 8 * 64 * 2, LAYERS * H * 2 * (5 * (2 + 3) - 2 * 2)
     assert kept[1] - kept[0] == entries + windows
-
-
-def test_a_rejection_needs_a_chain():
-    with pytest.raises(InputError, match=r"verify_tokens: got 9; .*carry one state"):
-        predict(**RUN, draft_length=3, batch_size=1, verify_tokens=9, tokens_per_step=1.2)
 
 
 # What is read

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from printed import refused
-from rows import cases
+from rows import each_listed
 
 from specmodel import deploy, predict
 from specmodel.core.algebra.roofline import KernelParameters
@@ -12,33 +12,14 @@ from specmodel.core.layers.batch import SequenceGroup
 from specmodel.core.machines.hardware import load_hardware
 from specmodel.core.machines.llama_cpp import OFFLOADED, backend_of, llama_cpp_kernels
 
-LIMITS = [
-    ("rtx_3090", "gemm", "q4_k_m", 8),
-    ("rtx_5090", "gemm", "q4_k_m", 5),
-    ("rtx_5090", "gemm", "q6_k", 7),
-    ("gb10", "gemm", "q4_k_m", 8),
-    ("gb10", "gemm", "q2_k", 6),
-    ("rx_7900_xtx", "experts", "q4_k_m", 4),
-    ("strix_halo", "experts", "q4_k_m", 8),
-    ("m4_max", "experts", "q4_k_m", 31),
-]
-"""As ggml-cuda.cu, mmvq.cu, ggml-vulkan.cpp and ggml-metal-ops.cpp of 0.7.0 have them."""
 
-
-@cases(("gpu", "kind", "dtype", "rows"), *LIMITS)
+@each_listed
 def test_vector_kernels_end_where_the_engine_has_them_end(gpu, kind, dtype, rows):
     kernels = llama_cpp_kernels(load_hardware(gpu))
     assert kernels.parameters(kind, dtype, "bf16").vector_rows == rows
 
 
-@cases(
-    ("gpu", "backend"),
-    ("rtx_3090", "cuda"),
-    ("strix_halo", "vulkan"),
-    ("mi300x", "hip"),
-    ("m3_max", "metal"),
-    ("arc_pro_b60", "vulkan"),
-)
+@each_listed
 def test_each_device_has_its_back_end(gpu, backend):
     assert backend_of(load_hardware(gpu)) == backend
 
@@ -135,18 +116,7 @@ def test_rows_and_tensors_are_cut():
     assert 1.5 < float(layers.forward_time / rows.forward_time) < 2
 
 
-@cases(
-    ("changes", "message"),
-    ({"host_expert_layers": 49}, "host_expert_layers: got 49; expected at most 48, the layers"),
-    (
-        {"host_expert_layers": 4, "engine": "vllm"},
-        "host_expert_layers: got 4; expected 0, or the engine",
-    ),
-    ({"split_mode": "row", "engine": "vllm"}, "split_mode: got 'row'. Only llama"),
-    ({"split_mode": "graph"}, "split_mode: got 'graph'; expected one of: layer, row, tensor"),
-    ({"host_expert_layers": 1.5}, "host_expert_layers: got 1.5; expected"),
-    ({"weight_dtype": "q4_k_x"}, "weight_dtype: got 'q4_k_x'; expected one of"),
-)
+@each_listed
 def test_what_the_engine_does_not_do_is_refused(changes, message):
     where = {"target": "qwen3-30b-a3b", "hardware": "rtx_3090", "weight_dtype": "q4_k_m"}
     refused(message.replace("(", r"\("), deploy, **(where | changes))

@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from rows import cases, one_case
+from rows import cases, each_listed, one_case
 
 from specmodel.calibrate.measure import lengths_by_table
 
@@ -57,14 +57,7 @@ def test_what_is_pasted_predicts_each_length(text, tmp_path, run, document, rows
         assert by_length == pytest.approx(table, abs=0.021)  # 0.02 where a longer draft lost
 
 
-@cases(
-    "text expected",
-    ("a: {1: 0.9}", "got '1: 0.9'; expected tokens per step that rise with the draft length"),
-    ("a: {2: 3.1}", "got '2: 3.1'; expected tokens"),
-    ("a: {1: 1.9, 2: 2.8, 3: 1.5}", "a: got '3: 1.5'; expected tokens"),
-    ("model: a\nmethod: eagle3\n", "lengths by number drafted"),
-    ("", "lengths by number drafted"),
-)
+@each_listed
 def test_what_no_drafter_has_is_refused(text, expected, tmp_path, refuse):
     path = tmp_path / "lengths.yaml"
     path.write_text(text)

@@ -17,7 +17,7 @@ import cuda_install
 import cuda_standin
 from cuda_standin import CUDAGraph, Gpu
 from printed import refused
-from rows import cases
+from rows import cases, each_listed
 
 from specmodel import load_hardware
 from specmodel.calibrate.fit.calibration import calibrate_rows
@@ -81,9 +81,7 @@ def test_products_of_quantised_weights_are_called_as_torch_has_them(
     gpu.properties.major, gpu.properties.minor = capability
     timed = timed_on("cuda", capability[0] + capability[1] / 10)
     assert [dtype for kind, dtype in timed.rows if kind == "gemm"] == dtypes.split()
-    for _ in run_suite(tmp_path / "a.csv", replace(find_device("cuda"), timed=timed), "tiny"):
-        pass
-    rows = pd.read_csv(tmp_path / "a.csv")
+    rows = timed_rows(tmp_path / "a.csv", timed=timed)
     assert rows["note"].isna().all()
     assert {*rows["weight_dtype"].dropna()} == {"bf16", *dtypes.split()}
     check_measurements(rows)
@@ -170,8 +168,8 @@ def test_after_a_gpu_is_lost_the_next_run_goes_on_after_the_point(gpu, failing, 
     assert rows.loc[rows["note"].notna(), "point"].tolist() == [point.name]
 
 
-def timed_rows(path):
-    for _ in run_suite(path, find_device("cuda"), "tiny"):
+def timed_rows(path, **changes):
+    for _ in run_suite(path, replace(find_device("cuda"), **changes), "tiny"):
         pass
     return pd.read_csv(path)
 
@@ -222,16 +220,7 @@ def test_the_watcher_does_not_touch_the_device(gpu):
     assert found == [[]]
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        ("570.1, 1980, 1980, 0, 0x0000000000000000", []),
-        ("570.1, 1980, 1980, 60, 0x0000000000000000", ["busy: 60 % utilization before the run"]),
-        ("570.1, 900, 1980, 3, 0x0000000000000088", [
-            "throttled: power brake", "throttled: slowdown"]),
-        ("570.1, [N/A], [N/A], [N/A], [N/A]", []),
-    ],
-)  # fmt: skip
+@each_listed
 def test_what_nvidia_smi_says_speaks_against_timings(gpu, tmp_path, monkeypatch, answer, expected):
     cuda_install.smi(monkeypatch, tmp_path, answer)
     assert device.disturbances("cuda", is_idle=True) == expected

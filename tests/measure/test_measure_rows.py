@@ -12,7 +12,7 @@ from msgspec.structs import replace
 pytest.importorskip("filelock")
 
 from benched import INFO, OUT_OF_MEMORY, FakeBench, put
-from rows import cases
+from rows import cases, each_listed
 
 from specmodel import InputError, load_architecture, load_hardware
 from specmodel.calibrate.fit.calibration import calibrate_rows
@@ -158,11 +158,7 @@ def test_a_drifting_machine_is_flagged(tmp_path, monkeypatch):
     assert made.noise["ratio"] < 1e-3  # the reference drifted alike
 
 
-@cases(
-    "factor told",
-    (20.0, "gemm is fitted with a mean error of"),
-    (1e5, "gemm is missing in the profile (measurements"),
-)
+@each_listed
 def test_noisy_timings_are_kept_and_warned_of(tmp_path, monkeypatch, factor, told):
     """A kind that cannot be fitted used to end the command: days of timings and no profile."""
     generator = random.Random(3)
@@ -242,16 +238,7 @@ def test_a_dry_run_lists_what_is_left_and_times_nothing(calibrate, tmp_path, cap
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-@cases(
-    "failing status told",
-    (
-        "copy launch",
-        0,
-        "Warning: 2 points were not timed (boom), for example copy-1048576, launch-0.",
-    ),
-    ("gemm", 2, "got 'no timed gemm'. Peaks need timed matrix products"),
-    ("copy launch experts gemm attention elementwise", 2, "Run again with --again gemm"),
-)
+@each_listed
 def test_parts_fail(calibrate, monkeypatch, capsys, failing, status, told):
     class Failing(FakeBench):
         def measure(self, point):
@@ -330,13 +317,7 @@ def test_of_one_model_its_layers_are_timed_and_matrices_of_all_sizes(calibrate, 
     assert [p.name for p in points["gemm"]] == [p.name for p in every]
 
 
-@cases(
-    "words told",
-    ("--weight-dtype nvfp4", "got 'nvfp4'. This dtype cannot be timed here: torch has kernels"),
-    ("--weight-dtype fp9", "--weight-dtype: got 'fp9'; expected one of fp32, bf16"),
-    ("nosuch", "target: got 'nosuch'; expected a known name such as"),
-    ("--again attentoin", "'attention'"),
-)
+@each_listed
 def test_what_is_not_there_is_told_in_one_line(calibrate, capsys, words, told):
     assert calibrate(*words.split()) == 2
     assert told in capsys.readouterr().err

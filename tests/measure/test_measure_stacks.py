@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("filelock")
 
 from cuda_standin import CudaTensor
-from rows import cases
+from rows import each_listed
 
 from specmodel import load_hardware
 from specmodel.calibrate.measure.kernels import operators
@@ -169,16 +169,7 @@ def engines(monkeypatch):
         library._destroy()
 
 
-@cases(
-    "stack capability own",
-    ("vllm", (9, 0), "experts attention gemm:fp8 experts:fp8_block gemm:fp8_block gemm:int8 "
-     "gemm:int4"),
-    ("vllm", (8, 6), "experts attention gemm:int8 gemm:int4"),
-    ("vllm", (10, 0), "experts gemm:fp8 experts:fp8_block gemm:int4 gemm:fp4"),
-    ("sglang", (9, 0), "attention gemm:fp8 gemm:int8"),
-    ("flashinfer", (10, 0), "experts gemm:fp8_block gemm:fp4"),
-    ("aiter", (9, 0), "experts"),
-)  # fmt: skip
+@each_listed
 def test_kernels_of_an_engine_are_called_as_it_has_them(
     gpu, engines, tmp_path, stack, capability, own
 ):

@@ -2,11 +2,11 @@
 
 import pytest
 from printed import refused
-from rows import listed, one_case
+from rows import listed
 from strategies import pass_of
 
 from specmodel import Architecture, deploy, load_architecture
-from specmodel.core.base import BYTES_PER_ELEMENT, as_table, build
+from specmodel.core.base import as_table, build
 from specmodel.core.base.notes import Note
 from specmodel.core.layers import Layout
 
@@ -131,17 +131,7 @@ def test_what_has_a_dtype_of_its_own_is_told():
     assert "attention_dtype" not in deploy(target=plain, hardware="h200_sxm", drafter="ngram")[1]
 
 
-# Dtypes
-
-
-@one_case(
-    "dtype bits",
-    ("int4_g32", 4.5), ("int4_g64", 4.25), ("int4_g128", 4.125), ("int4", 4.15625),
-    ("fp4", 4.5), ("mxfp4", 4.25), ("mxfp8", 8.25), ("int8_g128", 8.125), ("fp8", 8),
-    ("fp8_block", 8 + 32 / 128**2),
-)  # fmt: skip
-def test_bits_of_a_weight(dtype, bits):
-    assert BYTES_PER_ELEMENT[dtype] * 8 == bits
+# Published sizes
 
 
 def test_published_sizes_of_kimi_k2_checkpoints():

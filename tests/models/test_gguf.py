@@ -9,50 +9,13 @@ from pathlib import Path
 from configs import flat, read
 from gguf_files import F32, FILE_TYPES, I32, MXFP4, Q4_K, Q6_K, Q8_0, tensors_of, write
 from printed import refused
+from rows import values_of
 
 from specmodel import deploy, load_architecture
 from specmodel.core.base.records import as_table
 from specmodel.core.models.gguf import _TABLES
 
-CONVERTED = [
-    ("llama", "meta-llama--Meta-Llama-3.1-8B", {}),
-    ("llama", "mistralai--Mixtral-8x7B-v0.1", {}),
-    ("qwen2", "blis--qwen2.5-7b-instruct", {}),
-    ("qwen2moe", "Qwen--Qwen2-57B-A14B", {}),
-    ("qwen3", "Qwen--Qwen3-0.6B", {}),
-    ("qwen3moe", "Qwen--Qwen3-30B-A3B", {}),
-    ("qwen3vl", "Qwen--Qwen3-VL-8B-Instruct", {}),
-    ("qwen3vlmoe", "Qwen--Qwen3-VL-30B-A3B-Instruct", {}),
-    ("qwen3next", "transformers--qwen3_next", {"num_mtp_modules": 0}),
-    ("qwen35", "Qwen--Qwen3.5-27B", {}),
-    ("qwen35moe", "Qwen--Qwen3.5-35B-A3B", {}),
-    ("deepseek2", "blis--deepseek-v2-lite", {}),
-    ("deepseek2", "deepseek-ai--DeepSeek-V3", {"num_mtp_modules": 0}),
-    ("gpt-oss", "openai--gpt-oss-20b", {}),
-    ("gemma3", "transformers--gemma3_text", {}),
-    ("gemma4", "google--gemma-4-26B-A4B", {}),
-    ("gemma4", "google--gemma-4-E2B", {}),
-    ("gemma4", "nvidia--Gemma-4-31B-IT-NVFP4", {}),
-    ("glm4moe", "zai-org--GLM-4.5-Air", {}),
-    ("lfm2moe", "LiquidAI--LFM2-8B-A1B", {}),
-    ("granitemoe", "transformers--granitemoe", {}),
-    ("granitemoe", "transformers--granitemoeshared", {}),
-    ("granitehybrid", "transformers--granitemoehybrid", {}),
-    ("granitehybrid", "transformers--granitemoehybrid-dense", {}),
-    ("granite", "transformers--granite", {}),
-    ("lfm2", "LiquidAI--LFM2-1.2B", {}),
-    ("arcee", "transformers--arcee", {}),
-    ("seed_oss", "transformers--seed_oss", {}),
-    ("ernie4_5", "transformers--ernie4_5", {}),
-    ("glm4", "transformers--glm4", {}),
-    ("olmoe", "allenai--OLMoE-1B-7B-0924", {}),
-    ("phimoe", "microsoft--Phi-3.5-MoE-instruct", {}),
-    ("dots1", "transformers--dots1", {}),
-    ("gemma", "transformers--gemma", {}),
-    ("gemma2", "transformers--gemma2", {}),
-    ("minimax-m2", "MiniMaxAI--MiniMax-M2.5", {"num_mtp_modules": 0}),
-]
-"""Architectures of GGUF, configurations, and what the converter leaves out."""
+CONVERTED = values_of("cases/models.txt", "converted to gguf")
 
 
 def test_all_architectures_that_are_read_are_among_those_converted():

@@ -4,29 +4,16 @@ import sys
 
 import pytest
 from printed import refused
+from rows import each_listed
 
 from specmodel import deploy, load_architecture, load_drafter
 
-NAMES = {
-    "unsloth/Qwen3-30B-A3B-GGUF:Q4_K_M": ("qwen3-30b-a3b", "q4_k_m"),
-    "unsloth/Qwen3-30B-A3B-Instruct-2507-GGUF": ("qwen3-30b-a3b", "q4_k_m"),
-    "bartowski/Qwen_Qwen3-30B-A3B-GGUF:iq4_xs": ("qwen3-30b-a3b", "iq4_xs"),
-    "unsloth/DeepSeek-V3.1-GGUF:UD-Q2_K_XL": ("deepseek-v3.1", "q2_k"),
-    "unsloth/Qwen3-Coder-30B-A3B-Instruct-1M-GGUF:Q8_0": ("qwen3-coder-30b-a3b", "q8_0"),
-    "ggml-org/Qwen3-8B-GGUF:F16": ("qwen3-8b", "fp16"),
-    "lmstudio-community/GLM-4.5-Air-GGUF:MXFP4_MOE": ("glm-4.5-air", "q8_0"),
-    "Qwen3.6-35B-A3B-UD-Q4_K_XL.gguf": ("qwen3.6-35b-a3b", "q4_k_m"),
-    "Meta-Llama-3.1-8B-Instruct.i1-Q5_K_M.gguf": ("llama-3.1-8b", "q5_k_m"),
-    "Qwen3-235B-A22B-Q3_K_L-00001-of-00003.gguf": ("qwen3-235b-a22b", "q3_k_l"),
-    "Qwen3-Next-80B-A3B-Instruct-TQ1_0.gguf": ("qwen3-next-80b-a3b", "tq1_0"),
-}
 
-
-@pytest.mark.parametrize(("typed", "expected"), NAMES.items())
-def test_a_name_tells_the_model_and_the_dtype_of_all_weights(typed, expected):
-    model, shipped = load_architecture(typed), load_architecture(expected[0])
+@each_listed
+def test_a_name_tells_the_model_and_the_dtype_of_all_weights(typed, name, dtype):
+    model, shipped = load_architecture(typed), load_architecture(name)
     assert (model.name, model.layers) == (shipped.name, shipped.layers)
-    assert (model.weight_dtype, model.outer_dtype, model.head_dtype) == (expected[1],) * 2 + (None,)
+    assert (model.weight_dtype, model.outer_dtype, model.head_dtype) == (dtype, dtype, None)
     assert (model.activation_dtype, model.kv_dtype) == ("bf16", "bf16")
 
 

@@ -104,16 +104,7 @@ def test_a_value_of_another_kind_is_refused_by_its_key_or_changes_nothing():
     assert len(seen) > 1000
 
 
-YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32_768}
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
-
-
-@one_case(
-    "told scaling longest",
-    (None, {}, None), ("long", {}, None), (40_960, {}, 40_960),
-    (40_960, {"rope_scaling": YARN}, 131_072), (4096, {"rope_scaling": {"factor": 4}}, 16_384),
-    (131_072, {"rope_parameters": LLAMA3}, 131_072),
-)  # fmt: skip
+@listed
 def test_the_longest_context_is_the_stretched_one(told, scaling, longest):
     llama = without(LLAMA, "max_position_embeddings", "rope_scaling") | scaling
     assert read(llama, max_position_embeddings=told).max_context_length == longest
@@ -131,29 +122,11 @@ def test_folder_or_file_gives_the_name(tmp_path):
 
 # Sliding windows
 
-SLIDING, FULL, CHUNKED = "sliding_attention", "full_attention", "chunked_attention"
-FOUR = {"num_hidden_layers": 4, "attention_chunk_size": 1024}
 
-
-@one_case(
-    "config changes expected",
-    (QWEN3, {"use_sliding_window": True, "sliding_window": 512}, {512: 64 - 28}),
-    (QWEN3, {"use_sliding_window": True, "max_window_layers": 60}, {4096: 4}),
-    *((config, {"sliding_window": 1024}, {1024: 32}) for config in (MISTRAL, MIXTRAL, PHIMOE)),
-    (MISTRAL | {"sliding_window": None}, {}, {}),
-    (MIXTRAL, {}, {}),
-    (MISTRAL, {"num_hidden_layers": 3, "layer_types": [SLIDING, FULL, SLIDING],
-               "sliding_window": 256}, {256: 2}),
-    (GPT_OSS, {"layer_types": [SLIDING] * 3 + [FULL] * 21, "sliding_window": 256}, {256: 3}),
-    (LLAMA4, {}, {8192: 36}),
-    (LLAMA4, FOUR | {"no_rope_layers": None, "no_rope_layer_interval": 2}, {1024: 2}),
-    (LLAMA4, FOUR | {"no_rope_layers": [0] * 4}, {}),
-    (LLAMA4, FOUR | {"no_rope_layers": None, "layer_types": [FULL] * 3 + [CHUNKED]}, {1024: 1}),
-    (LLAMA4, FOUR | {"no_rope_layers": [1, 1, 0, 1],
-                     "layer_types": [CHUNKED, CHUNKED, FULL, CHUNKED]}, {1024: 3}),
-)  # fmt: skip
-def test_windows_by_keys_lists_and_defaults(config, changes, expected):
-    assert windows(read(config, **changes)) == expected
+@listed
+def test_windows_by_keys_lists_and_defaults(name, changes, expected):
+    found = windows(read(plain(name) | changes))
+    assert {str(window): n for window, n in found.items()} == expected
 
 
 def test_a_window_with_a_switch_is_of_the_layers_above_a_number():
@@ -220,10 +193,7 @@ def test_layers_that_are_dense_by_number_or_by_step(changes, num_dense):
         assert dense_layers(model) == counted(config["intermediate_size"], num_dense)
 
 
-@each_row(
-    ("num_leading", "frequency", "num_dense"),
-    [(0, 1, 0), (1, None, 1), (99, 1, 8), (3, 2, 6), (1, [0, 1, 0, 1, 1, 1, 1, 1], 2)],
-)
+@listed
 def test_leading_dense_layers(num_leading, frequency, num_dense):
     keys = {"first_k_dense_replace": num_leading, "moe_layer_freq": frequency}
     for config in LEADING:

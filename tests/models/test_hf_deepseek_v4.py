@@ -4,7 +4,7 @@ import configs
 import numpy as np
 import pytest
 from configs import CONFIGS, flat
-from rows import each_row
+from rows import listed
 from strategies import pass_of
 
 from specmodel import deploy, load_drafter, mtp_drafter, predict
@@ -12,24 +12,13 @@ from specmodel.core.base import as_table
 from specmodel.core.layers import Layout
 
 FLASH = CONFIGS["deepseek-ai--DeepSeek-V4-Flash"]
-FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "scale_fmt": "ue8m0"}
-NVFP4 = FP8 | {"quant_algo": "MIXED_PRECISION", "moe_quant_algo": "NVFP4", "group_size": 16}
-NVFP4 |= {"quantized_layers": {"layers.0.ffn.experts": {"quant_algo": "NVFP4", "group_size": 16}}}
-NVFP4 |= {"ignore": ["*.attn.*", "*.ffn.shared_experts.*", "head", "mtp.*"]}
 
 
 def read(**changes):
     return configs.read(FLASH, **changes)
 
 
-@each_row(("changes", "weights", "experts"), [
-    ({"expert_dtype": "fp4", "quantization_config": FP8}, "fp8_block", "mxfp4"),
-    ({"quantization_config": FP8 | {"expert_dtype": "fp4"}}, "fp8_block", "mxfp4"),
-    ({"expert_dtype": "fp8", "quantization_config": FP8}, "fp8_block", None),
-    ({"model_type": "deepseek_ref", "quantization_config": FP8}, "fp8_block", None),
-    ({"expert_dtype": "fp4", "quantization_config": NVFP4}, "fp8_block", "fp4"),
-    ({}, "bf16", None),
-])  # fmt: skip
+@listed
 def test_dtypes_of_checkpoints(changes, weights, experts):
     """What is cached has 8 bits in all of them, as engines have it."""
     model = read(**changes)

@@ -7,7 +7,7 @@ import configs
 import pytest
 from configs import flat
 from printed import refused
-from rows import each_row, one_case, values_of
+from rows import each_row, listed, values_of
 
 from specmodel import InputError
 from specmodel.core.layers import Layout
@@ -54,21 +54,15 @@ def test_bytes_of_linear_layers_with_their_scales(record, bits, scales, group, a
 
 
 @each_row("key", ["quantization", "quantization_config"])
-@one_case(
-    "changes bits",
-    ({}, 4 + (16 + 16) / 64),
-    ({"bits": 8}, 8 + (16 + 16) / 64),
-    ({"mode": "mxfp4", "group_size": 32}, 4 + 8 / 32),
-    ({"mode": "nvfp4", "group_size": 16}, 4 + 8 / 16),
-)
-def test_mlx_quantises_the_embedding_and_the_head_as_well(changes, bits, key):
+@listed
+def test_mlx_quantises_the_embedding_and_the_head_as_well(changes, bits, scales, group, key):
     """Also a tied one, and under either of the two keys that MLX writes."""
     for is_tied in (False, True):
         config = DENSE | {"tie_word_embeddings": is_tied}
         model, plain = read(config, MLX | changes, key), read(config, None)
         saved = plain.weight_bytes(Layout()) - model.weight_bytes(Layout())
         num_weights = LINEAR + OUTER * (1 if is_tied else 2)
-        assert saved == pytest.approx(num_weights * (2 - bits / 8), rel=1e-12)
+        assert saved == pytest.approx(num_weights * (2 - (bits + scales / group) / 8), rel=1e-12)
 
 
 def test_modules_of_mlx_with_bits_of_their_own():

@@ -5,7 +5,7 @@ The configurations are made up; names of modules and keys are those of the famil
 
 from configs import flat
 from printed import refused
-from rows import each_row, listed, one_case, values_of
+from rows import each_row, listed, values_of
 
 from specmodel import Architecture
 from specmodel.core.base import build
@@ -41,7 +41,7 @@ def stored(config, quantisation):
         kind = "attention" if "attention" in one.part.kind else one.part.kind
         dtypes = [one.stream.weight_dtype, *([one.output_dtype] if one.output_dtype else [])]
         dtypes += [one.stream.expert_dtype] if kind == "experts" else []
-        found.setdefault(kind, []).append((layers, *dtypes))
+        found.setdefault(kind, []).append([layers, *dtypes])
     return found
 
 
@@ -60,36 +60,22 @@ def test_lists_of_what_is_unquantised_anyhow(key, names):
     assert read(DEEPSEEK, FP8 | {key: names}) == ALL_FP8
 
 
-@one_case(
-    "names expected",
-    (  # attention of the first layer, and the matrix after attention in all others
-        ["layers.0.self_attn", *(f"layers.{i}.self_attn.o_proj" for i in (1, 2, 3))],
-        {"attention": [(1, "bf16"), (3, "fp8", "bf16")]},
-    ),
-    (["model.layers.0*"], {"attention": [(1, "bf16"), (3, "fp8")], "dense": [(1, "bf16")]}),
-    (["self_attn.q_*", "self_attn.kv_*"], {"attention": [(4, "bf16", "fp8")]}),
-    ([r"re:.*self_attn.(q_a|q_b|kv_a|kv_b|o)_proj.*"], {"attention": [(4, "bf16")]}),
-    (["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"], {"dense": [(1, "bf16")]}),
-    (
-        ["self_attn", "mlp.shared_experts"],
-        {"attention": [(4, "bf16")], "experts": [(3, "bf16", "fp8")]},
-    ),
-)
+@listed
 def test_parts_of_some_layers_left_out(names, expected):
-    whole = {"attention": [(4, "fp8")], "dense": [(1, "fp8")], "experts": [(3, "fp8", "fp8")]}
+    whole = {"attention": [[4, "fp8"]], "dense": [[1, "fp8"]], "experts": [[3, "fp8", "fp8"]]}
     assert stored(DEEPSEEK, FP8 | {"modules_to_not_convert": names}) == whole | expected
 
 
 def test_a_glob_of_a_layer_is_of_its_number_as_text():
     config = DENSE | {"num_hidden_layers": 12}
     names = ["model.layers.1*"]  # and 10 and 11, as engines match it
-    both = [(9, "fp8"), (3, "bf16")]
+    both = [[9, "fp8"], [3, "bf16"]]
     assert stored(config, FP8 | {"ignore": names}) == {"attention": both, "dense": both}
     names = ["model.layers.1.*"]
-    assert stored(config, FP8 | {"ignore": names})["attention"] == [(11, "fp8"), (1, "bf16")]
+    assert stored(config, FP8 | {"ignore": names})["attention"] == [[11, "fp8"], [1, "bf16"]]
     rules = {"dynamic": {r"-:.*mlp\.gate\..*": {}, "-:.*self_attn.*": {}}}
-    narrow = {"dense": [(1, "int4")], "experts": [(3, "int4", "int4")]}
-    assert stored(DEEPSEEK, GPTQ | rules) == narrow | {"attention": [(4, "bf16")]}
+    narrow = {"dense": [[1, "int4"]], "experts": [[3, "int4", "int4"]]}
+    assert stored(DEEPSEEK, GPTQ | rules) == narrow | {"attention": [[4, "bf16"]]}
 
 
 @each_row(("config", "record", "match"), values_of("quantisation.txt", "refused keys"))

@@ -1,17 +1,13 @@
 """Ids of quantised checkpoints on a hub: the model, the dtype of weights, and what they meet."""
 
-import csv
-from pathlib import Path
-
 from printed import refused
-from rows import each_row, one_case
+from published_tables import read_table
+from rows import each_row, listed
 
 from specmodel import list_architectures, load_architecture
 from specmodel.core.models.checkpoints import checkpoint
 
-TABLE = Path(__file__).parents[1] / "data/hub_ids.csv"
-LINES = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if line[0] != "#"]
-ROWS = [(row["id"], row["model"], row["dtype"]) for row in csv.DictReader(LINES)]
+ROWS = [(row["id"], row["model"], row["dtype"]) for row in read_table("hub_ids.csv")]
 REFUSED = [(name,) for name, model, _ in ROWS if model == "refused"]
 
 
@@ -33,16 +29,7 @@ def test_nearly_all_ids_are_told():
     assert len(REFUSED) <= 0.1 * len(ROWS)
 
 
-@one_case(
-    "name activations",
-    ("RedHatAI/Qwen3-8B-NVFP4", "fp4"),
-    ("RedHatAI/Qwen3-8B-NVFP4A16", "bf16"),
-    ("mlx-community/Qwen3-8B-mxfp8", "bf16"),
-    ("Qwen/Qwen3-8B-GPTQ-Int8", "bf16"),
-    ("RedHatAI/Qwen3-8B-quantized.w8a8", "int8"),
-    ("RedHatAI/Qwen3-8B-quantized.w8a16", "bf16"),
-    ("Qwen/Qwen3-8B-FP8", "fp8"),
-)
+@listed
 def test_weights_of_an_id_meet_the_activations_that_it_tells(name, activations):
     assert load_architecture(name).activation_dtype == activations
 

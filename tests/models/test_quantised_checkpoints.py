@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from printed import refused
-from rows import each_row, one_case, values_of
+from rows import each_row, listed, values_of
 from shapes import CONFIG
 
 from specmodel import Architecture, deploy, load_architecture
@@ -128,9 +128,6 @@ LAYERS = layers_of({"layers": [[1, "attention", "dense"], [2, "attention", "expe
                     "num_experts": 8, "num_shared_experts": 1})  # fmt: skip
 NVFP4 = {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}
 OWN = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}
-ATTENTION = ["lm_head", "model.layers.*.self_attn*"]
-FIRST = ["lm_head", "model.layers.0.self_attn*"]
-CACHE = {"kv_cache_scheme": {"type": "float", "num_bits": 8}}
 
 
 def read(own, beside, layers=LAYERS, **config):
@@ -138,13 +135,7 @@ def read(own, beside, layers=LAYERS, **config):
     return architecture(config, layers, None if beside is None else {"quantization": beside})
 
 
-@one_case(
-    "own beside match",
-    ({"quant_algo": "FP8"}, {}, "weight_dtype fp8'; expected fp4"),
-    ({}, {"exclude_modules": ATTENTION}, "attention_dtype None'; expected bf16"),
-    ({}, {"exclude_modules": FIRST}, "mixer_dtype of layer 0 None'; expected bf16"),
-    (CACHE, {"kv_cache_quant_algo": "NVFP4"}, "kv_dtype fp8'; expected fp4"),
-)
+@listed
 def test_records_that_disagree_are_both_named(own, beside, match):
     both = rf"target config\.json quantization_config: got '{match}, as in hf_quant_config\.json"
     refused(both, read, OWN | own, NVFP4 | beside)

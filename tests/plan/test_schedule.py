@@ -12,7 +12,7 @@ import yaml
 from engine_modules import own_module
 from hypothesis import HealthCheck, given, settings, strategies as st
 from printed import refused
-from rows import each_row, faults
+from rows import each_listed, each_row, faults
 
 from specmodel import predict, schedule
 from specmodel.core.cost.launch import launched
@@ -272,9 +272,7 @@ def test_fragments_of_known_schedules():
     }
 
 
-@pytest.mark.parametrize(
-    ("longest", "modules", "written"), [(2, 3, 2), (3, 3, 3), (4, 3, 6), (8, 3, 9), (5, 1, 5)]
-)
+@each_listed
 def test_vllm_wants_a_multiple_of_several_modules(longest, modules, written):
     """`SpeculativeConfig` refuses other lengths above n_predict; ranges may have shorter ones."""
     config = json.loads(config_format("vllm").fragment(schedule_of([longest, 1]), "mtp", modules))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from printed import refused
-from rows import each_row, faults, slow
+from rows import each_listed, each_row, faults, slow
 from scipy import stats
 
 from specmodel import Acceptance, deploy, load_engine, ngram_drafter, predict
@@ -149,24 +149,12 @@ def test_engine_error_is_on_the_whole_step():
     assert "engine.error" not in list_inputs(deployed("nodes"), POINT)
 
 
-@pytest.mark.parametrize(("case", "names"), [
-    ("head", {"memory.peak_bytes_per_s", "dtype.bf16.peak_flops_per_s"}),
-    ("look-up", {
-        *("memory.peak_bytes_per_s", "dtype.fp8.peak_flops_per_s", "dtype.bf16.peak_flops_per_s"),
-        *("link.peak_bytes_per_s", "link.collective_latency", "link.hop_latency"),
-        *(
-            f"link.all_reduce.trtllm.{shot}_shot_{name}"
-            for shot in ("one", "two")
-            for name in ("latency", "hop_latency", "efficiency")
-        ),
-    }),
-    ("nodes", {"network.peak_bytes_per_s", "network.hop_latency", "link.hop_latency"}),
-])  # fmt: skip
+@each_listed
 def test_hardware_inputs_are_those_that_matter(case, names):
     listed = list_inputs(deployed(case), POINT)
     found = {n.removeprefix("hardware.") for n in listed if n.startswith("hardware.")}
-    assert names <= found
-    assert found == names or case == "nodes"
+    assert {*names} <= found
+    assert found == {*names} or case == "nodes"
 
 
 @each_row("case", CASES)
@@ -317,33 +305,11 @@ def ishigami(x):
     return np.sin(x[0]) + 7 * np.sin(x[1]) ** 2 + 0.1 * x[2] ** 4 * np.sin(x[0])
 
 
-def ishigami_indices():
-    first = 0.5 * (1 + 0.1 * np.pi**4 / 5) ** 2
-    second, both = 7**2 / 8, 0.1**2 * np.pi**8 * (1 / 18 - 1 / 50)
-    variance = first + second + both
-    return (
-        np.array([first, second, 0.0]) / variance,
-        np.array([first + both, second, both]) / variance,
-    )
-
-
 WEIGHTS = np.array([2.0, 1.0, 0.5, 0.1])
 
 
 def product(x):
     return np.prod(1 + WEIGHTS[:, None] * (x - 0.5), axis=0)
-
-
-def test_indices_hold_the_closed_forms():
-    law = [stats.uniform(-np.pi, 2 * np.pi)] * 3
-    for seed in range(10):
-        found = sobol_indices(ishigami, law, samples=2048, generator=np.random.default_rng(seed))
-        for name, value in zip(("first_order", "total"), ishigami_indices(), strict=True):
-            low, high = (getattr(found, f"{name}_{end}")[0] for end in ("low", "high"))
-            assert (low <= value).all()
-            assert (value <= high).all()
-            assert getattr(found, name)[0] == pytest.approx(value, abs=0.03)
-            assert (high - low < 0.15).all()
 
 
 def test_estimates_are_those_of_scipy():

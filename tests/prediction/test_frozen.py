@@ -2,22 +2,22 @@
 
 A row of the table is a model under an engine: sums over random points of every kind of drafter, on
 a random GPU and layout, to be met within 1e-12; a move of one point alone shows from some 1e-10.
-Where numbers move on purpose, ``python tests/prediction/test_frozen.py`` writes the table anew, as
-with `test_predictions`.
+Where numbers move on purpose, ``PYTHONPATH=tests python tests/prediction/test_frozen.py`` writes
+the table anew, as with `test_predictions`.
 """
 
 import csv
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
+from published_tables import DATA, read_table
 from random_points import NEWEST_GPUS
 from rows import slow
 
 from specmodel import InputError, list_architectures, list_engines, list_hardware, predict
 
-TABLE = Path(__file__).parents[1] / "data" / "frozen.csv"
+TABLE = DATA / "frozen.csv"
 DRAFTERS = ("ngram", "suffix", "eagle", "eagle3", "mtp", "parallel", "p-eagle", "dflash", "dspark")
 LAYOUTS = ((1, 1), (2, 1), (8, 1), (4, 4), (2, 8))
 SUMMED = ("forward_time", "verify_time", "draft_time", "speedup", "memory_bytes")
@@ -56,10 +56,10 @@ PAIRS = [(model, engine) for model in sorted(list_architectures()) for engine in
 
 def frozen():
     """Return the table."""
-    with TABLE.open(encoding="utf-8") as file:
-        rows = [*csv.DictReader(line for line in file if not line.startswith("#"))]
-    sums = ({name: float(row[name]) for name in SUMMED} for row in rows)
-    return {(row["target"], row["engine"]): own for row, own in zip(rows, sums, strict=True)}
+    return {
+        (row["target"], row["engine"]): {name: float(row[name]) for name in SUMMED}
+        for row in read_table(TABLE)
+    }
 
 
 @pytest.mark.parametrize("step", [15, *slow(1)])

@@ -1,8 +1,8 @@
 """The ground of a prediction: which published runs are like it, and what they allow to be said."""
 
 import numpy as np
-import pytest
 from msgspec.structs import replace
+from rows import each_listed
 
 from specmodel import load_engine, predict
 from specmodel.core.prediction import ground
@@ -26,21 +26,12 @@ def test_every_cell_of_the_table_stands_within_those_around_it():
     assert known[Cell()].is_enough
 
 
-@pytest.mark.parametrize(("changes", "cell", "kind"), [
-    ({}, HEADS, "known"),
-    ({"engine": "sglang"}, HEADS._replace(engine="sglang"), "few"),
-    ({"engine": "sglang-v1"}, HEADS._replace(engine="sglang in turn"), "known"),
-    ({"engine": "sglang-v1", "drafter": "dflash"},
-     HEADS._replace(drafter="block drafter", engine="sglang in turn"), "few"),
-    ({"hardware": "mi300x", "drafter": "ngram"},
-     HEADS._replace(vendor="AMD", drafter="look-up"), "none"),
-    ({"hardware": "gb10"}, HEADS._replace(memory="LPDDR"), "few"),
-])  # fmt: skip
+@each_listed
 def test_a_deployment_stands_on_the_cell_of_its_engine_gpu_and_drafter(changes, cell, kind):
     place = place_of(deployed(**changes), 1000)
-    assert (place.cell, place.kind) == (cell, kind)
+    assert (place.cell, place.kind) == (Cell(*cell), kind)
     assert place.judged.is_enough
-    assert place.judged.cell in [*cell.around()]
+    assert place.judged.cell in place.cell.around()
 
 
 def test_long_contexts_are_a_ground_of_their_own():
@@ -81,20 +72,8 @@ def judged(given, **changes):
     return Place(**(place | changes))
 
 
-@pytest.mark.parametrize(("place", "chance", "is_published", "word", "share"), [
-    (judged(ALL_CAME), 0.97, False, "surely", 1.0),
-    (judged(ALL_CAME), 0.8, False, "likely", 1.0),
-    (judged(ALL_CAME), 0.6, False, "may", 1.0),
-    (judged(ALL_CAME), 0.03, False, "surely", 1.0),
-    (judged(ALL_CAME._replace(surely=0.94)), 0.97, False, "likely", 1.0),
-    (judged(ALL_CAME._replace(surely=0.94, likely=0.7)), 0.97, False, "may", 1.0),
-    (judged(ALL_CAME._replace(loss=0.8)), 0.03, False, "likely", 0.8),
-    (judged(ALL_CAME._replace(surely=float("nan"))), 0.97, False, "likely", 1.0),
-    (judged(ALL_CAME), 0.97, True, "may", 0.6),  # likely came in 70 %
-    (judged(ALL_CAME, kind="few"), 0.999, False, "may", None),
-    (judged(ALL_CAME, kind="none"), 0.001, False, "may", None),
-    (judged(ALL_CAME, kind="own"), 0.97, True, "surely", None),
-])  # fmt: skip
-def test_words_that_left_out_hosts_bore_out(place, chance, is_published, word, share):
+@each_listed
+def test_words_that_left_out_hosts_bore_out(came, kind, chance, is_published, word, share):
+    place = judged(ALL_CAME._replace(**came), kind=kind)
     assert place.word(chance, is_published=is_published) == word
     assert place.share_held(chance, is_published=is_published) == share

@@ -4,12 +4,15 @@ import json
 import re
 import sys
 from collections import Counter
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 from planted import H200, planted
+from rows import values_of
 
 import specmodel
 from specmodel import measure, simulate
@@ -19,7 +22,6 @@ from specmodel.calibrate.fit.steps import measured_steps
 from specmodel.calibrate.fit.timed_work import predict_measured
 from specmodel.core.prediction.evaluate import evaluate
 from specmodel.core.prediction.intervals import central_intervals, peak_interval
-from specmodel.plan.sensitivity import analyse
 from specmodel.show import calibrated, catalog
 
 _COUNTED = {
@@ -29,13 +31,6 @@ _COUNTED = {
         *(measured_steps, judge_serving, predict_measured, simulate.simulate),
     )
 }
-MOE = {"target": "qwen3-30b-a3b", "hardware": "2xh100", "drafter": "eagle3"}
-MTP = {"target": "qwen3.5-397b", "hardware": "h200"}
-DRAWN = {"acceptance": 0.7, "batch_size": [1, 8], "draft_length": 3}
-PLACE = {"target": "qwen3-30b-a3b", "hardware": "h100"}
-LENGTHS = {"prompt_length": 100, "output_length": 40}
-SHORT = LENGTHS | {"requests": 50}
-SEARCHED = SHORT | {"tpot_target": 9e-3, "replications": 1}
 
 
 def counted(render):
@@ -60,7 +55,6 @@ def counted(render):
 
 FILES = Path(__file__).parents[1] / "data" / "benchmarks"
 PAIRS = Path(__file__).parents[2] / "calibration" / "tables" / "engine_pairs.csv"
-SURE = {"acceptance": 0.7, "draft_length": 3}
 LOG = "Mean acceptance length: 3.00\nPer-position acceptance rate: 1.0, 1.0"
 
 
@@ -81,34 +75,13 @@ def judged_pairs():
         return measured.judged_engines(path)
 
 
-ANSWERS = {
-    "predict": lambda: specmodel.predict(**MTP).view(),
-    "predict, given lengths": lambda: specmodel.predict(**MOE, **DRAWN).view(),
-    "predict, requests": lambda: specmodel.predict(
-        "deepseek-v3", "8xh200", prompt_length=1024, output_length=1024
-    ).view(),
-    "predict, a target": lambda: specmodel.predict(**MOE).view(tpot_target=6e-3),
-    "predict, turned": lambda: specmodel.predict("mixtral-8x7b", "h100").view(),
-    "plain": lambda: specmodel.decode("qwen3-30b-a3b", "h100").view(),
-    **{
-        view: lambda view=view: specmodel.predict(**MOE, acceptance=0.7, batch_size=[1, 8]).view(
-            view
-        )
-        for view in ("lengths", "peak", "terms")
-    },
-    "tasks": lambda: specmodel.predict("gemma-4-26b", "h100", batch_size=[1, 8]).view("tasks"),
-    "break-even": lambda: specmodel.predict(**MOE, **DRAWN).view("break-even"),
-    "compare": lambda: specmodel.compare("deepseek-v3", "8xh200", batch_size=[1, 64]).view(),
-    "compare, a target": lambda: specmodel.compare(
-        "qwen3-30b-a3b", ["h100", "h200"], batch_size=[1, 64], tpot_target=9e-3
-    ).view(),
-    "compare, a load": lambda: specmodel.compare(
-        "qwen3-30b-a3b", ["h100", "h200"], batch_size=[4], for_load=True, **SEARCHED
-    ).view(),
-    "sensitivity": lambda: analyse("qwen3-30b-a3b", "h200", samples=64, **SURE).view(),
-    "simulate": lambda: simulate.replayed(
-        "qwen3-30b-a3b", "h200", trace="code-eagle", requests=9, output_tokens=64
-    ).view(),
+def viewed(function, asked, shown):
+    """Return the answer of a function of the package, seen in some view."""
+    return attrgetter(function)(specmodel)(**asked).view(**shown)
+
+
+ANSWERS = {name: partial(viewed, *row) for name, *row in values_of("shown.txt", "ready answers")}
+ANSWERS |= {
     "fit kernels": lambda: calibrated.kernels(
         fit_kernels(measure.check_measurements(planted("attention")), H200)
     ),
@@ -120,24 +93,7 @@ ANSWERS = {
     ),
     "acceptance, a log": lambda: calibrated.of_counts(measure.logged_acceptance(LOG, "log")),
     "acceptance, lengths": lambda: calibrated.of_lengths({"qwen3-8b on": {1: 1.7, 3: 2.4}}),
-    "schedule": lambda: specmodel.schedule("qwen3-30b-a3b", "h200").view(),
-    "schedule, contexts": lambda: specmodel.schedule(
-        "qwen3.5-397b", "h200", context_length=[1024, 65536]
-    ).view(),
-    "schedule, a load": lambda: specmodel.schedule(
-        "qwen3-30b-a3b", "h200", for_load=True, max_batch_size=16, max_draft_length=1, **SEARCHED
-    ).view(),
-    "schedule, off": lambda: specmodel.schedule(
-        **MOE, acceptance=0.02, config_format="sglang", max_batch_size=16
-    ).view(),
-    "load, rates": lambda: specmodel.load(
-        "qwen3-30b-a3b", "h100", request_rate=[1], **SHORT
-    ).view(),
-    "load, users": lambda: specmodel.load(**PLACE, users=[4], **SHORT).view(),
-    "load, a target": lambda: specmodel.load(**PLACE, **SEARCHED).view(),
-    "drain": lambda: specmodel.load(**PLACE, drain=16, **LENGTHS).view(),
 }
-
 
 WITH_FACTS = ("fit engine", "fit engine, doubted", "fit check", "acceptance, a log", "sensitivity")
 FIRST_SCREENS = ("predict", "predict, requests", "predict, given lengths")

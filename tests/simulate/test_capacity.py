@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from printed import refused
+from rows import listed
 from scipy import stats
 
 from specmodel.simulate import Targets
@@ -155,14 +156,6 @@ def test_all_replications_decide_and_each_tells_its_own_capacity(start):
     assert len(found.met.slowness) == 5
 
 
-@pytest.mark.parametrize(
-    ("fields", "culprit"),
-    [
-        ({"tpot": 0.0}, "tpot_target"),
-        ({"ttft": float("nan")}, "ttft_target"),
-        ({"tpot": 1.0, "attainment": 0.0}, "attainment"),
-        ({}, "tpot_target"),
-    ],
-)
+@listed
 def test_targets_that_mean_nothing_are_refused(fields, culprit):
     refused(culprit, Targets, **fields)

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from printed import refused
-from rows import cases, one_case
+from rows import cases, listed
 
 from specmodel.core.prediction.by_batch import schedule_of
 from specmodel.simulate import policies
@@ -47,9 +47,9 @@ def trials(seen, size=4):
 def first_test(utilities, **settings):
     """Return the trials of the first test and the draft length that it sets."""
     policy = Cascade(CascadeSettings(**settings))
-    seen = drive(policy, lambda length, _: utilities[length], 4)
+    seen = drive(policy, lambda length, _: utilities[length - 1], 4)
     while policy.phase == "test":
-        seen += drive(policy, lambda length, _: utilities[length], 1)
+        seen += drive(policy, lambda length, _: utilities[length - 1], 1)
     assert policy.phase == "set"
     return trials(seen, policy.settings.trial_iterations), policy.propose()
 
@@ -59,45 +59,7 @@ def test_it_starts_with_a_baseline_of_plain_iterations():
     assert seen == [(0, "baseline")] * 4 + [(2, "test")] * 2
 
 
-RISING = {1: 1.2, 2: 1.5, 3: 1.9, 4: 2.4, 5: 3.0, 6: 3.6, 7: 4.4}
-PEAK = {1: 1.2, 2: 1.5, 3: 2.0, 4: 1.7, 5: 9.0}
-FALLING = {1: 1.4, 2: 1.2, 3: 1.0, 4: 0.8, 5: 0.7, 6: 0.6, 7: 0.5}
-
-
-@one_case(
-    "utilities settings tried chosen",
-    # utility rose: on in the same direction, four trials at most
-    (RISING, {"first_draft_length": 1}, [1, 2, 3, 4], 4),
-    (RISING, {"first_draft_length": 2}, [2, 3, 4, 5], 5),
-    (RISING, {"first_draft_length": 2, "max_trials": 2}, [2, 3], 3),
-    # at the longest draft the climb turns, or ends where it came from below
-    (RISING, {"first_draft_length": 7}, [7, 6], 7),
-    (RISING, {"first_draft_length": 2, "climb_step": 2}, [2, 4, 6], 6),
-    # fell: turns round, to the other side of where it began, down to 0
-    (FALLING, {"first_draft_length": 3}, [3, 4, 2, 1], 1),
-    (FALLING, {"first_draft_length": 2, "tolerance": 0.01}, [2, 3, 1], 1),
-    # below 1 at the first trial: down
-    (FALLING, {"first_draft_length": 5}, [5, 4, 3, 2], 2),
-    (FALLING, {"first_draft_length": 5, "first_direction": "up"}, [5, 6, 4, 3], 3),
-    # a local maximum was passed
-    (PEAK, {"first_draft_length": 2}, [2, 3, 4], 3),
-    # two consecutive utilities within 10 %
-    ({1: 1.0, 2: 1.50, 3: 1.64, 4: 9.0}, {"first_draft_length": 2}, [2, 3], 3),
-    ({1: 1.7, 2: 1.50, 3: 1.40, 4: 9.0}, {"first_draft_length": 2}, [2, 3], 2),
-    # even one token does not pay: no speculation
-    ({1: 0.9, 2: 5.0}, {"first_draft_length": 1}, [1], 0),
-    # all tried are below 1: plain decoding, whose utility is 1, wins unless told otherwise
-    ({1: 5.0, 2: 0.78, 3: 0.75}, {"first_draft_length": 3}, [3, 2], 0),
-    ({1: 5.0, 2: 0.78, 3: 0.75}, {"first_draft_length": 3, "plain_competes": False}, [3, 2], 2),
-    # a longer draft had a utility of at least 1
-    ({1: 0.93, 2: 1.05, 3: 0.9}, {"first_draft_length": 2}, [2, 3, 1], 2),
-    # the climb neither steps over 1 nor ends there where it began
-    ({1: 1.3, 2: 0.95}, {"first_draft_length": 2, "climb_step": 2}, [2, 1], 1),
-    # ablations
-    (FALLING, {"climb": False, "max_draft_length": 5}, [1, 2, 3, 4, 5], 1),
-    ({1: 0.9, 2: 1.5, 3: 1.2}, {"climb": False, "max_draft_length": 3}, [1, 2, 3], 2),
-    (PEAK, {"first_draft_length": 2, "early_exit": False}, [2, 3, 4, 1], 3),
-)
+@listed
 def test_a_test_climbs_and_ends_as_described(utilities, settings, tried, chosen):
     assert first_test(utilities, **settings) == (tried, chosen)
 
@@ -270,29 +232,6 @@ def test_goodput_counts_by_position_over_its_window(window):
     assert {0, 1, 5} <= lengths
 
 
-# SGLang's rule
-
-
-def drafted_by(policy, accepted, batches):
-    """Draft lengths of successive batches, of which each has so much of its draft accepted."""
-    lengths = []
-    for _ in range(batches):
-        lengths.append(policy.propose())
-        policy.observe(min(accepted, policy.propose()) + 1, 1.0)
-    return lengths
-
-
-def test_a_server_of_sglang_begins_at_three_and_first_changes_at_batch_15():
-    lengths = drafted_by(AdaptiveSteps(7), 7, 40)
-    assert lengths[:15] == [3] * 15
-    assert lengths[15] == 5
-    assert sorted(set(lengths)) == [3, 5, 7]
-    down = drafted_by(AdaptiveSteps(7), 0, 40)
-    assert down[:15] == [3] * 15
-    assert down[15] == 1
-    assert drafted_by(AdaptiveSteps(7, num_steps=1), 0, 40) == [1] * 40
-
-
 @cases(
     "policy ranges", ("below:4:2", [[1, 4, 2], [5, 5, 0]]), ("below:1:3", [[1, 1, 3], [2, 2, 0]])
 )
@@ -307,28 +246,10 @@ def test_a_schedule_by_batch_size_reads_as_vllm_does():
     assert scheduled_draft_lengths(schedule, 20) == [0, *[3] * 16, *[2] * 4]
 
 
-LENGTHS = partial(scheduled_draft_lengths, max_batch_size=3)
-SGLANG = partial(AdaptiveSteps, 7)
+MAKERS = {"lengths": partial(scheduled_draft_lengths, max_batch_size=3), "goodput": Goodput}
+MAKERS |= {"sglang": partial(AdaptiveSteps, 7), "cascade": Cascade.by_settings}
 
 
-@one_case(
-    "make message",
-    (lambda: LENGTHS([[1, 2]]), r"^table: got .*1, 2.*; expected at least one entry \[first"),
-    (
-        lambda: LENGTHS([[0, 2, 1]]),
-        r"^table: got \[0, 2, 1\]; expected .* range that starts at batch size 1",
-    ),
-    (lambda: LENGTHS([[9, 12, 1], [1, 9, 3]]), r"^table: got \[9, 12, 1\]; .* another .* 9 too"),
-    (lambda: SGLANG({}), "sglang config: .*at least one batch size"),
-    (lambda: SGLANG({"1": {"candidate_steps": [-1]}}), r"candidate_steps\[0\]: got -1; expected"),
-    (lambda: SGLANG({"1": {"candidate_steps": [9]}}), "candidate_steps: got .9.; .* at most"),
-    (lambda: SGLANG("absent.json"), "sglang config: got 'absent.json'"),
-    (lambda: SGLANG(num_steps=2), "sglang num_steps: got 2; expected .*: 0, 1, 3, 5, 7"),
-    (lambda: SGLANG(update_interval=0), "sglang.update_interval: got 0"),
-    (lambda: Goodput([1.0], first_acceptance_rate=1.0), "first_acceptance_rate: got 1"),
-    (lambda: Goodput([1.0, -1.0]), "^goodput step_time: got"),
-    (lambda: Cascade.by_settings([1.0] * 8, max_trials=0), "^cascade.max_trials: got 0"),
-    (lambda: Cascade.by_settings([1.0] * 8, climb=1), "climb: got 1; .* true or false"),
-)
-def test_what_no_policy_has_is_refused(make, message):
-    refused(message, make)
+@listed
+def test_what_no_policy_has_is_refused(make, words, options, message):
+    refused(message, MAKERS[make], *words, **options)

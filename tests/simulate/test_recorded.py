@@ -2,88 +2,25 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from constant_steps import requests_of
 from printed import refused
+from rows import each_listed
 
 from specmodel import InputError, simulate
 from specmodel.simulate import Arrivals, Lengths, Study, recorded
 
 OWN = "arrival_time,prompt_tokens,output_tokens\n"
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
-BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+FOLDER = Path(__file__).parents[1] / "data/recordings"
+"""Recordings, as their own writers shape them."""
 
 
 def lines(records):
     return "".join(json.dumps(record) + "\n" for record in records)
-
-
-def aiperf(start, prompt, output, phase="profiling"):
-    told = {"input_sequence_length": {"value": prompt, "unit": "tokens"}}
-    if output is not None:
-        told |= {"output_sequence_length": {"value": output, "unit": "tokens"}}
-    metadata = {"session_num": 0, "request_start_ns": start, "benchmark_phase": phase}
-    return {"metadata": metadata, "metrics": told, "error": None}
-
-
-MOONCAKE = lines(
-    {"timestamp": t, "input_length": i, "output_length": o, "hash_ids": ids}
-    for t, i, o, ids in [
-        (27000, 1100, 500, [0, 1, 2]),
-        (27000, 1600, 20, [0, 1, 3, 4]),
-        (30000, 600, 5, [9, 1]),
-    ]
-)
-AIPERF = lines(
-    [
-        aiperf(1763000002_000000000, 8, None),
-        aiperf(1763000000_000000000, 9, 9, "warmup"),
-        aiperf(1763000001_500000000, 7, 2),
-        aiperf(1763000001_000000000, 5, 3),
-    ]
-)
-DETAILED = {
-    "model_id": "m",
-    "duration": 3.0,
-    "input_lens": [7, 5, 8],
-    "output_lens": [2, 3, 0],
-    "start_times": [353400.5, 353400.0, 353400.7],
-}
-KINDS = {
-    "own": ("load.csv", OWN + "2,5,3\n2.5,7,2\n", [], [0, 0.5]),
-    "Azure": (
-        "conv.csv",
-        AZURE + "2023-11-16 18:15:46.6805900,5,3\n2023-11-16 18:16:01.9951690,7,2\n",
-        [],
-        [0, 15.314579],
-    ),
-    "Azure 2024": (
-        "week.csv",
-        AZURE + "2024-05-10 00:00:00.009930+00:00,5,3\n2024-05-10 00:00:01+00:00,7,2\n",
-        [],
-        [0, 0.99007],
-    ),
-    "BurstGPT": (
-        "burst.csv",
-        BURST + "5,ChatGPT,5,3,8,API log\n6,GPT-4,9,0,9,API log\n45,GPT-4,7,2,9,API log\n",
-        ["left out: 1"],
-        [0, 40],
-    ),
-    "vLLM": (
-        "r.json",
-        json.dumps(DETAILED),
-        ["left out: 1", "vLLM does not write requests"],
-        [0, 0.5],
-    ),
-    "AIPerf": (
-        "profile_export.jsonl",
-        AIPERF,
-        ["left out: 1", "AIPerf does not write requests"],
-        [0, 0.5],
-    ),
-}
 
 
 @pytest.fixture
@@ -95,10 +32,9 @@ def write(tmp_path):
     return written
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_files_are_read_as_their_writers_shape_them(kind, write):
-    name, text, notes, times = KINDS[kind]
-    found = simulate.read_requests(write(name, text))
+@each_listed
+def test_files_are_read_as_their_writers_shape_them(kind, name, notes, times):
+    found = simulate.read_requests(FOLDER / name)
     assert found.arrival_time == pytest.approx(np.array(times), abs=1e-6)
     assert found.prompt_tokens.tolist() == [5, 7]
     assert found.output_tokens.tolist() == [3, 2]
@@ -106,12 +42,12 @@ def test_files_are_read_as_their_writers_shape_them(kind, write):
     assert all(text in str(note) for text, note in zip(notes, found.notes, strict=True))
 
 
-def test_leading_blocks_that_came_before_are_cached(write):
-    found = simulate.read_requests(write("trace.jsonl", MOONCAKE))
+def test_leading_blocks_that_came_before_are_cached():
+    found = simulate.read_requests(FOLDER / "trace.jsonl")
     assert found.arrival_time.tolist() == [0, 0, 3]
     assert found.cached_tokens is not None
     assert found.cached_tokens.tolist() == [0, 1024, 0], "a block after a new one is no prefix"
-    later = simulate.read_requests(write("trace.jsonl", MOONCAKE), "3:4")
+    later = simulate.read_requests(FOLDER / "trace.jsonl", "3:4")
     assert later.arrival_time.tolist() == [0]
     assert later.prompt_tokens.tolist() == [600]
 
@@ -211,22 +147,7 @@ def test_contents_without_one_reading_are_refused(text, typed, culprit, write):
     refused(re.escape(culprit), simulate.read_requests, write("trace.jsonl", text), **typed)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "culprit"),
-    [
-        ("load.txt", "", "a .csv, .parquet, .jsonl or .json file"),
-        ("load.csv", "a,b\n1,2\n", "a trace of Azure, BurstGPT, Mooncake"),
-        ("load.csv", OWN + "1,0,3\n", "prompt_tokens: got 0"),
-        ("load.csv", OWN + "1,5,3\n0.5,7,2\n", "arrival_time"),
-        ("load.csv", OWN, "workload"),
-        ("burst.csv", BURST + "5,ChatGPT,5,0,5,API log\n", "at least one request"),
-        ("conv.csv", AZURE + "yesterday,5,3\n", "a date such as 2023-11-16"),
-        ("t.jsonl", MOONCAKE.replace("27000", "31000"), "timestamp: got 30"),
-        ("t.jsonl", MOONCAKE.replace("[9, 1]", "9"), "hash_ids: got 9"),
-        ("r.json", "{", "well-formed JSON"),
-        ("r.json", json.dumps({**DETAILED, "start_times": [1]}), "lists of equal length"),
-    ],
-)
+@each_listed
 def test_what_is_no_recording_is_refused_in_one_line(name, text, culprit, write):
     refused(re.escape(culprit), simulate.read_requests, write(name, text))
 

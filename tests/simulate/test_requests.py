@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from printed import refused
+from rows import each_listed
 
 from specmodel import simulate
 from specmodel.simulate.requests import WORKLOADS
@@ -10,10 +11,7 @@ from specmodel.simulate.requests import WORKLOADS
 MANY = 100_000
 
 
-@pytest.mark.parametrize(
-    ("process", "more", "variation"),
-    [("poisson", {}, 1.0), ("gamma", {"variation": 2.0}, 2.0), ("gamma", {"variation": 0.3}, 0.3)],
-)
+@each_listed
 def test_arrivals_have_their_rate_and_variation(process, more, variation):
     arrivals = simulate.Arrivals(request_rate=4.0, process=process, **more)
     intervals = np.diff(arrivals.times(MANY, 1), prepend=0.0)
@@ -43,15 +41,6 @@ def test_lengths_have_their_means_spreads_and_correlation(name):
     assert np.exp(outputs).mean() == pytest.approx(law.output_tokens, rel=0.03)
 
 
-@pytest.mark.parametrize(
-    ("given", "culprit"),
-    [
-        ({}, "request_rate"),
-        ({"request_rate": -1.0}, "request_rate"),
-        ({"request_rate": 1.0, "users": 2}, "request_rate"),
-        ({"request_rate": 1.0, "process": "weekly"}, "arrivals"),
-        ({"users": 1.5}, "users"),
-    ],
-)
+@each_listed
 def test_bad_arrivals_are_refused(given, culprit):
     refused(culprit, simulate.Arrivals, **given)

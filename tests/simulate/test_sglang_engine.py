@@ -2,7 +2,7 @@
 
 The decisions of that class are kept in tests/data/sglang_adaptive.json, with the hash of the file
 that they came from. To write them anew, with the wheel in a folder (`engine_modules`):
-SPECMODEL_ENGINE_WHEELS=FOLDER python tests/simulate/test_sglang_engine.py
+SPECMODEL_ENGINE_WHEELS=FOLDER PYTHONPATH=tests python tests/simulate/test_sglang_engine.py
 """
 
 import base64

@@ -9,7 +9,7 @@ import pytest
 from made_traces import iid_process, make_trace
 from msgspec.structs import replace
 from printed import refused
-from rows import cases
+from rows import cases, each_listed, values_of
 
 from specmodel import InputError, deploy, load_architecture, predict
 from specmodel.core.algebra.routing import sample_routing
@@ -235,15 +235,7 @@ def test_the_best_fixed_length_is_the_best_of_all_and_named(times):
 
 # both forms of a replay
 
-VARIED = [
-    {},
-    {"climb_step": 2, "first_draft_length": 3},
-    {"first_direction": "down", "first_draft_length": 4},
-    {"baseline_iterations": 3, "baseline_interval": 10, "tolerance": 0.0},
-    {"max_trials": 20, "early_exit": False, "first_draft_length": 4, "set_iterations": 9},
-    {"backoff_factor": 1, "plain_competes": False, "first_draft_length": 3},
-    {"climb": False, "trial_iterations": 5},
-]
+VARIED = values_of("cases/simulate.txt", "settings of cascades")
 
 
 def assert_equal(totals, others):
@@ -252,7 +244,7 @@ def assert_equal(totals, others):
 
 
 LEARNING = [
-    *(Cascade(CascadeSettings(**changes)) for changes in VARIED),
+    *(Cascade(CascadeSettings(**changes)) for (changes,) in VARIED),
     *(Goodput([1.0, 1.2, 1.4, 1.5, 1.8, 2.0, 2.2, 2.3], window=size) for size in (1, 7, 50)),
     Goodput([1.0, 1.9], probe_interval=3),
     AdaptiveSteps(7),
@@ -509,15 +501,7 @@ def test_a_policy_may_take_all_of_a_step(growing_times):
     assert {step.batch_size for step in Told.seen} == {1}
 
 
-@cases(
-    "policies options message",
-    (["cascade"], {"policy_state": "batch"}, "policy_state: got 'batch'; expected request or"),
-    ([], {}, "policies"),
-    (["none", "none"], {}, "policies: got 'none'; expected each policy once"),
-    (["fixed:9"], {}, "expected at most 7"),
-    (["cascade"], {"seed": -1}, "seed: got -1"),
-    ([3], {}, "policy: got 3"),
-)
+@each_listed
 def test_what_cannot_be_simulated(policies, options, message, times):
     refused(message, simulate, bursty_trace(3, 0), times, policies, **{"seed": 0} | options)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from rows import slow
+from rows import each_listed
 
 from specmodel import Acceptance, deploy
 from specmodel.core.prediction import decode_deployed
@@ -30,17 +30,7 @@ def test_the_chain_ends_where_residence_jumps():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("target", "work", "draft_length", "most"),
-    [
-        ("qwen3-8b", "code", 3, 0.5),  # above, the batch wanders past where graphs end
-        *slow(
-            ("qwen3-8b", "code", 0, 0.7),
-            ("qwen3-30b-a3b", "summaries", 0, 0.7),
-            ("qwen3-30b-a3b", "summaries", 3, 0.7),
-        ),
-    ],
-)
+@each_listed
 def test_running_requests_are_near_the_simulated(target, work, draft_length, most):
     deployment, _ = deploy(target=target, hardware="h100", drafter="eagle3")
     count, acceptance = 3000, Acceptance(acceptance_rate=0.7)

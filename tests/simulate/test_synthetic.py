@@ -1,6 +1,5 @@
 """Synthetic traces against closed forms and measured processes; statistics against brute force."""
 
-import csv
 import itertools
 from pathlib import Path
 
@@ -9,7 +8,8 @@ import pytest
 from made_traces import iid_process, position_process
 from msgspec.structs import replace
 from printed import refused
-from rows import cases, each_row, slow
+from published_tables import read_table
+from rows import cases, each_listed, each_row, slow
 
 from copy_runs import expected_statistics
 from specmodel.core.algebra import acceptance
@@ -137,19 +137,7 @@ def test_a_copied_run_goes_on_and_ends_as_often_wrong_as_told():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        *slow(
-            {"start_shape": 2.0, "share_concentration": 3.0},
-            {"short_share": 1.0, "start_chance": 1.0},
-            {"short_share": 0.0, "long_stop": 1.0},
-        ),
-        {"start_chance": 0.4, "start_shape": 10.0, "long_stop": 0.02},
-    ],
-    ids=str,
-)
+@each_listed
 def test_copy_runs_have_the_figures_of_their_closed_forms(changes):
     """Outputs so long that how they begin and end is not seen; four standard errors."""
     process = copies(**changes)
@@ -180,15 +168,10 @@ def test_the_longest_draft_is_proposed_where_acceptance_is_likeliest():
 # presets
 
 
-def read_measured():
-    lines = TABLE.read_text(encoding="utf-8").splitlines()
-    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
-    return {row["name"]: row for row in rows}
-
-
 @pytest.mark.parametrize("name", list_presets())
 def test_a_preset_holds_what_was_measured(name):
-    row, measured = read_measured()[name], load_preset(name).measured
+    (row,) = (row for row in read_table(TABLE) if row["name"] == name)
+    measured = load_preset(name).measured
     assert measured.draft_lengths == list(DRAFT_LENGTHS)
     assert measured.tokens_per_step == [float(row[str(length)]) for length in DRAFT_LENGTHS]
     for column in row.keys() - {"name", "data", "drafter", *map(str, DRAFT_LENGTHS)}:

@@ -5,6 +5,7 @@ import pytest
 from carried import draft_prefill_pass
 from engine_rules import verified_drafts
 from msgspec.structs import replace
+from rows import each_listed
 
 import under_load
 from specmodel import Acceptance, deploy
@@ -63,10 +64,7 @@ def test_without_prompts_it_is_the_step_of_predict():
     assert taken == step_times(deployment, **at).step_time
 
 
-@pytest.mark.parametrize(
-    ("requests", "tokens", "measured"),
-    [(8, 64, 21.6), (8, 480, 24.7), (64, 128, 20.5), (64, 400, 21.5), (128, 256, 22.8)],
-)
+@each_listed
 def test_a_chunk_beside_requests_is_as_timed_on_a_gpu(requests, tokens, measured):
     """Qwen3-30B of random weights on an H200, vLLM 0.24; both apart take 23 to 79 % more."""
     deployment, _ = deploy(

@@ -9,7 +9,7 @@ import pytest
 from made_traces import make_trace
 from msgspec.structs import replace
 from printed import refused
-from rows import cases, each_row, faults
+from rows import cases, each_row, faults, listed
 
 from specmodel import InputError
 from specmodel.simulate.traces import ngram_trace, read_tokens, read_trace, write_trace
@@ -210,65 +210,17 @@ def test_tables_have_prompts(tmp_path):
     refused(r"prompt_tokens: got \[5, 6\]; expected a whole number", read_trace, path)
 
 
-def changed(**changes):
-    return json_text(HEADER | changes)
+def edited(header=(), first=(), second=()):
+    """A file with changes of its lines; None leaves a key out."""
+    rows = [row | dict(changes) for row, changes in zip(ROWS, (first, second), strict=True)]
+    kept = ({key: each for key, each in row.items() if each is not None} for row in rows)
+    return json_text(HEADER | dict(header), kept)
 
 
-def second(**changes):
-    """A file whose second request, in line 3, is changed; None leaves a key out."""
-    row = {k: v for k, v in (ROWS[1] | changes).items() if v is not None}
-    return json_text(rows=[ROWS[0], row])
-
-
-def at(length, first=(1, 0, 1), second=(1,)):
-    """A file that knows drafts of one length."""
-    name = f"accepted_tokens_at_{length}"
-    extra = ({} if row is None else {name: list(row)} for row in (first, second))
-    return json_text(rows=[row | more for row, more in zip(ROWS, extra, strict=True)])
-
-
-NO_TABLES = [
-    ("2\n1\n", r"expected columns accepted_tokens as well"),
-    ("request,accepted_tokens\na,x\n", "request a accepted_tokens: got .*'x'.*; expected a number"),
-    ("accepted_tokens,seed\n1,2\n", "seed: got .*expected only accepted_tokens"),
-]
-BAD_TEXTS = [
-    (at(4), "line 2 accepted_tokens_at_4: got 4; expected a length below 4; accepted_tokens"),
-    (at(1, second=None), "line 3 accepted_tokens_at_1: got None; expected a value for this key"),
-    (at(1, (1, 1, 1)), r"line 2 accepted_tokens_at_1\[1\]: got 1; expected at most proposed"),
-    (at(1, (1,)), "line 2 accepted_tokens_at_1: got '1 positions'; expected 3 positions"),
-    ("", " None; expected a header"),
-    ("{}\n", "line 1: got .*expected a header"),
-    ("[1]\n[]\n", "line 2 accepted_tokens: got .*at least one"),
-    ("[1]\n3\n", "line 2: got 3; expected an object with accepted_tokens"),
-    ("[256]\n", "line 1 accepted_tokens: got 256.0; expected whole numbers from 0 to 255"),
-    ('{"accepted_tokens": [1], "seed": 1}\n', "line 1 seed: got 1; expected only accepted"),
-    (
-        '{"accepted_tokens": [1], "proposed_tokens": [2]}\n[1]\n',
-        "line 2 proposed_tokens: got None; expected a value for this key",
-    ),
-    (changed(schema="other"), "line 1: .*'other'"),
-    (changed(max_draft_length=256), "line 1.max_draft_length: got 256; expected"),
-    (changed(num_requests=3), "got '2 requests'; expected 3 requests"),
-    (changed(seed=1), "line 1.seed: got 1; expected a field like"),
-    (second(proposed_tokens=None), "line 3 proposed_tokens: got None; expected a value for this"),
-    (second(accepted_tokens=[-1]), "line 3 accepted_tokens: got -1.0; expected whole numbers"),
-    (second(proposed_tokens=[5]), "line 3 proposed_tokens: got 5.0; .*from 0 to 4"),
-    (second(accepted_tokens=3), "line 3 accepted_tokens: got 3; expected a list"),
-    (second(proposed_tokens=[1], accepted_tokens=[2]), r"at most proposed_tokens, 1"),
-    (second(accepted_tokens=[1, 1]), "accepted_tokens: got '2 positions'; expected 1 positions"),
-    (json_text()[:-4], "line 3: got .*; expected well-formed JSON"),
-    (json_text().replace("\n", "\n\n", 1), "line 2: got ''; expected a JSON object on every"),
-    (json_text() + "[" * 200_000, "line 4: .*expected well-formed JSON"),
-]
-
-
-@each_row(("suffix", "text", "message"), [
-    *(("jsonl", *row) for row in BAD_TEXTS), *(("csv", *row) for row in NO_TABLES),
-])  # fmt: skip
+@listed
 def test_files_that_are_no_trace_are_refused(suffix, text, message, tmp_path):
     path = tmp_path / f"output.{suffix}"
-    path.write_text(text, encoding="latin-1")
+    path.write_text(edited(**text) if isinstance(text, dict) else text, encoding="utf-8")
     start, _, rest = refused(message, read_trace, path).partition(str(path))
     assert start == "trace "
     assert len(rest) < 250
@@ -278,6 +230,7 @@ def test_files_that_are_no_trace_are_refused(suffix, text, message, tmp_path):
     "limit value more message",
     ("MAX_POSITIONS", 3, "", r"trace .*mine.jsonl.*at most 3 output tokens"),
     ("MAX_LINE", 200, "[" * 1000, r"line 4: .*a line of at most 0\.0002 MB"),
+    ("MAX_LINE", 4_000_000, "[" * 200_000, "line 4: .*expected well-formed JSON"),
 )
 def test_memory_is_bounded(limit, value, more, message, tmp_path, monkeypatch):
     path = tmp_path / "mine.jsonl"

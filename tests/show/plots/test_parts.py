@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from printed import refused
-from rows import cases
+from rows import each_listed
 
 pytest.importorskip("matplotlib")
 
@@ -129,11 +129,7 @@ SWINGS = pd.DataFrame({"input": ["a", "b"], "low": [0.1, 2], "high": [0.2, 3]}).
 )  # fmt: skip
 
 
-@cases(
-    "outcome spans order",
-    ("speedup", [(1.5, 0.5), (1.2, 1.1)], ["b\n2 to 3", "a\n0.1 to 0.2"]),
-    ("target_efficiency", [(0.2, 0.9), (0.3, 0.4)], ["a\n0.1 to 0.2", "b\n2 to 3"]),
-)
+@each_listed
 def test_tornado_draws_both_ends_the_largest_swing_first(outcome, spans, order):
     drawn = plots.tornado(SWINGS, ax(), outcome=outcome)
     (nominal,) = drawn.lines

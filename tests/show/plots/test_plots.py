@@ -5,7 +5,7 @@ from io import StringIO
 import numpy as np
 import pandas as pd
 import pytest
-from rows import cases, each_row, faults
+from rows import each_listed, each_row, faults
 
 pytest.importorskip("matplotlib")
 
@@ -174,12 +174,7 @@ def test_what_does_not_fit_is_pale(limit):
     assert "does not fit in memory" not in str(plots.speedup(table[:2], ax()).get_legend())
 
 
-@cases(
-    "columns told labels",
-    ({"context_length": [512, 4096]}, "context length (tokens)", ["512", "4096"]),
-    ({"target": ["a", "b"]}, "target", ["a", "b"]),
-    ({"acceptance_rate": [0, 1], "tokens_per_step": [1, 3]}, "acceptance rate", ["0", "1"]),
-)  # fmt: skip
+@each_listed
 def test_lines_are_told_apart_by_what_varies_and_no_result(columns, told, labels):
     one = pd.DataFrame(
         {"batch_size": [1, 2], "speedup": [1.1, 1.2], "limited_by": ["KV", "compute"]}
@@ -213,10 +208,7 @@ def test_best_draft_length_writes_each_number_and_hatches_what_does_not_fit():
     assert legend(drawn) == ["does not fit"]
 
 
-@pytest.mark.parametrize(
-    ("y", "label"),
-    [("draft_length", "draft length (tokens)"), ("context_length", "context length (tokens)")],
-)
+@each_listed
 def test_break_even_writes_rates_and_has_two_hatches(y, label):
     points = {"batch_size": [1, 8, 1, 8], "context_length": 512, "draft_length": 3, y: [1, 1, 2, 2]}
     rates = {"break_even_acceptance_rate": [0.254, np.nan, 1, 0.5]}

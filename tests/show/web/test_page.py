@@ -9,15 +9,14 @@ import re
 import shlex
 import signal
 import socket
-import subprocess
-import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
 from printed import output_of
-from rows import each_row, faults, one_case, slow
+from programs import start
+from rows import each_row, faults, listed, slow
 from shapes import CONFIG
 
 for package in ("starlette", "uvicorn", "jinja2", "matplotlib", "httpx2"):
@@ -124,13 +123,7 @@ def test_the_page_has_each_fact_and_its_notes_are_folded(client, fields):
     assert pasted(page) == [facts[n]["value"] for n in facts if n == "engine_option"]
 
 
-@one_case(
-    "target hardware drafter",
-    ("deepseek-ai/DeepSeek-V3.2", "H200", "mtp"),
-    ("llama-3.3-70b", "4xh100", "eagle3"),
-    ("qwen3-30b", "NVIDIA GeForce RTX 5090", "Qwen/Qwen3-0.6B"),
-    ("Qwen/Qwen3-30B-A3B-FP8", "h200:2", "dspark:8"),
-)
+@listed
 def test_names_are_looked_up_as_on_the_command_line(client, target, hardware, drafter):
     fields = {"target": target, "hardware": hardware, "drafter": drafter}
     rate = {"acceptance": "rate", "acceptance_rate": "0.7"}
@@ -149,13 +142,7 @@ def test_a_name_that_is_not_known_gets_the_line_of_the_command(client, capsys):
         assert client.get(f"/answer.json?{query}").text.strip() == line
 
 
-@one_case(
-    "query",
-    "engine=ideal&other_engine=sglang",
-    "target=qwen3-30b-a3b&hardware=b200&other_target=mixtral-8x7b",
-    "target=mixtral-8x7b&hardware=b200&other_drafter=ngram",
-    "target=mixtral-8x7b&hardware=b200&other_hardware=b200",
-)
+@listed
 def test_settings_of_which_different_things_are_known_stand_side_by_side(client, query):
     page = client.get(f"/?{query}")
     assert page.status_code == 200
@@ -206,12 +193,7 @@ def test_nothing_is_fetched_from_elsewhere(client):
     assert not [each for each in linked if each[:1] not in "/#" and each != "data:,"]
 
 
-@one_case(
-    "headers status",
-    ({"host": "evil.example"}, 400),
-    ({"host": "127.0.0.1.evil.example"}, 400),
-    ({"host": "127.0.0.1:8000"}, 200),
-)
+@listed
 def test_other_names_of_this_machine_are_turned_away(client, headers, status):
     assert client.get("/static/explore.css", headers=headers).status_code == status
 
@@ -233,26 +215,8 @@ def test_a_file_of_ones_own_is_named_on_the_command_line_alone(tmp_path, monkeyp
         assert client.get(f"/model.toml?{address}").text.startswith("schema_version")
 
 
-LIKELY = {
-    "target": ["qwen3-30b-a3b", "gpt-oss-120b", "mixtral-8x7b", "llama-3.3-70b"],
-    "hardware": ["h200_sxm", "b200", "t4", "8xh200"],
-    "drafter": ["eagle3", "ngram", "mtp", "dspark:8", "qwen3-0.6b", "none"],
-    "engine": ["vllm", "sglang", "ideal", "tensorrt-llm"],
-    "acceptance": ["rate", "typical"],
-    "acceptance_rate": ["0", "0.7", "1"],
-    "tpot_target": ["1ms", "20ms"],
-    "view": ["schedule"],
-}
-WRONG = ["", "-1", "0", "1e9", "nan", "inf", "1" * 18, "1" * 400, "../../x", "/dev/zero", "\0", "-"]
-WRONG += ["٣", "1_0", "%", "é" * 50, "<b>", "./config.json", "qwen3", "512,8", "NaN", "{{7*7}}"]
-WRONG += [
-    "x" * 5000,
-    "a" + " " * 3000,
-    "0xh200",
-    "2x./gpu.toml",
-    "tests/show",
-    "eagle3:/etc/passwd",
-]
+WORDS = json.loads((Path(__file__).parents[2] / "data/explored.json").read_text("utf-8"))
+LIKELY, WRONG = WORDS["likely"], [*WORDS["wrong"], "1" * 400, "x" * 5000, "a" + " " * 3000]
 
 
 def fuzzed(rng):
@@ -300,12 +264,7 @@ def test_without_a_server_the_scenarios_are_pages(tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["SIGINT", *slow("SIGTERM")])
 def test_a_signal_ends_the_server_whose_port_no_other_gets(name, capsys):
-    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    program = f"{heed}; from specmodel.cli import run; raise SystemExit(run())"
-    words = [sys.executable, "-c", program, "explore", "--no-browser"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    pipes["start_new_session"] = True
-    with subprocess.Popen(words, **pipes) as served:
+    with start("explore --no-browser", text=True, start_new_session=True) as served:
         port = re.search(r"http://127\.0\.0\.1:(\d+)/", served.stdout.readline())[1]
         try:
             headers = httpx.get(f"http://127.0.0.1:{port}/", timeout=60).headers
@@ -323,12 +282,7 @@ def test_a_signal_ends_the_server_whose_port_no_other_gets(name, capsys):
         free.bind(("127.0.0.1", int(port)))
 
 
-@one_case(
-    "words told",
-    (["--host", "0.0.0.0"], "--public"),
-    (["--host", "192.0.2.1", "--public"], "assign requested address"),
-    (["--port", "70000"], "0-65535"),
-)
+@listed
 def test_where_the_page_cannot_be_served_one_line_says_why(capsys, words, told):
     assert cli.main(["explore", "--no-browser", *words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
