@@ -166,18 +166,19 @@ class LatentAttention(LatentHeads, frozen=True, kw_only=True, tag="latent_attent
             "attention_projections": self.projections(run, layers),
             "elementwise": self.between_projections(run, layers),
         }
-        if run.decoding:
+        if decoding := run.taken("decoding"):
             stream, dtype = run.stream, absorbed_dtype(run.stream)
-            of_latents = self.absorbed_projections(run, layers, run.decoding, dtype)
+            of_latents = self.absorbed_projections(run, layers, decoding, dtype)
             found["absorbed_projections"] = of_latents
             holders = run.layout.decode_context_parallel
             heads = self._heads(run, self.cache_size, self.kv_lora_rank, holders)
-            found |= partial_outputs(run, layers, run.decoding.num_tokens, heads)
-            attended = run.decoding.attended(self.window)
+            found |= partial_outputs(run, layers, decoding.num_tokens, heads)
+            attended = decoding.attended(self.window)
             dtype = latent_arithmetic(stream.kv_dtype, run.compute_capability)
             core = attention(stream, layers, attended, heads, dtype=dtype, kind="latent_attention")
             found["attention_core"] = core
-        return found | (self._prompts(run, layers, run.prompts) if run.prompts else {})
+        prompts = run.taken("prompts")
+        return found | (self._prompts(run, layers, prompts) if prompts else {})
 
     def _heads(self, run: Pass, key_size: int, value_size: int, holders: int = 1) -> Heads:
         """Return the query heads on each GPU. They share one latent per token."""

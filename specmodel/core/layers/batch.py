@@ -143,9 +143,7 @@ class SequenceGroup(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def mean_tokens(self) -> FloatArray:
         """Mean tokens per sequence [token]."""
-        if self.all_speculate:
-            return self.tokens_per_sequence
-        return 1.0 + self.speculating_share * (self.tokens_per_sequence - 1.0)
+        return self.mean(lambda tokens: tokens)
 
     @property
     def num_logits(self) -> FloatArray:
@@ -223,11 +221,6 @@ class Batch(Struct, frozen=True, eq=False, dict=True):
     def num_tokens(self) -> FloatArray:
         """Tokens of all sequences [token]."""
         return self.total(attrgetter("mean_tokens"))
-
-    @property
-    def tokens_per_sequence(self) -> FloatArray:
-        """Mean tokens per sequence [token]."""
-        return self.num_tokens / self.num_sequences
 
     @property
     def context(self) -> FloatArray:
@@ -309,9 +302,9 @@ class Routing(Struct, frozen=True, eq=False):
 
     @property
     def layers(self) -> "list[Routing]":
-        """Return the routing of each layer; an empty list if `popularity` is the same for all."""
+        """Return the routing of each layer; a single one if `popularity` is the same for all."""
         if self.popularity is None or np.ndim(self.popularity) < 2:
-            return []
+            return [self]
         return [replace(self, popularity=layer) for layer in np.asarray(self.popularity)]
 
 

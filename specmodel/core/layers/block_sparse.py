@@ -173,7 +173,8 @@ class BlockSparseAttention(GroupedHeads, frozen=True, kw_only=True, tag="block_s
         pairs = run.replica.pairs(self.reach)
         is_blackwell = 10 <= (run.compute_capability or 0) < 12
         read = run.replica.summed(_read, self.reach, is_blackwell)
-        decoded = run.decoding.pairs(self.reach) if run.decoding else 0.0
+        decoding = run.taken("decoding")
+        decoded = decoding.pairs(self.reach) if decoding else 0.0
         size = self._entry_bytes(stream, n)
         both, groups = 2 * self.query_size / n, self.num_kv_heads / self._kv_ranks(n)
         return Work(

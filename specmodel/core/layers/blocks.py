@@ -6,7 +6,7 @@ process sequences with many tokens and compute whole blocks of queries and keys.
 kind of kernel processes a share.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -113,14 +113,11 @@ class BlockSizes(NamedTuple):
         return self.matrices * self.width
 
 
-def feed_forward(
-    tokens: Pass | Tokens, layers: float, sizes: BlockSizes, dtype: str, value_bytes: float
-) -> Work:
+def feed_forward(tokens: Pass | Tokens, layers: float, sizes: BlockSizes, **stored: Any) -> Work:
     """Return the work of matrices in feed-forward blocks; gate and up are one product."""
     h, width, matrices = sizes
     weights, values = matrices * h * width, 2 * h + matrices * width
-    how = {"depth": h + width, "kernels": 2, "dtype": dtype, "value_bytes": value_bytes}
-    return linear(tokens, layers, weights, values, **how)
+    return linear(tokens, layers, weights, values, h + width, kernels=2, **stored)
 
 
 def routed(
@@ -140,7 +137,7 @@ def routed(
     # Permutation reads a row of the model's width for each token and writes a row for each pair.
     # Combination does the reverse. With k pairs per token, this is 2 (1 + 1/k) rows per pair.
     stream, size = pairs.stream, pairs.stream.activation_bytes
-    block = feed_forward(pairs, layers, sizes, stream.expert_dtype, size)
+    block = feed_forward(pairs, layers, sizes, dtype=stream.expert_dtype, value_bytes=size)
     rows = layers * 2 * (1 + 1 / experts_per_token)
     moved = pairs.num_tokens * (rows * sizes.hidden_size * stream.residual_bytes)
     acted = pairs.num_tokens * (layers * sizes.acted * size)
@@ -295,7 +292,7 @@ def recurrence(
     state = layers * heads.values * key * value
     values = layers * (2 * heads.keys * key + heads.values * (2 * value + gates))
     return Work(
-        flop=tokens.num_tokens * (8 * state),
+        flop=tokens.num_tokens * ((6 if kind == "state_space" else 8) * state),
         activation_bytes=tokens.num_tokens * (values * tokens.stream.residual_bytes),
         cache_bytes=updates.states_moved * (state * BYTES_PER_ELEMENT[state_dtype])
         + updates.recorded_bytes * layers,

@@ -136,11 +136,6 @@ class CompressedAttention(TokenMixer, frozen=True, kw_only=True, tag="compressed
         rest = self.head_dim - self.rotary_dim
         return rest + 2 * self.rotary_dim + rest // ENTRY_SCALED + 1
 
-    @property
-    def index_bytes(self) -> float:
-        """Size of an entry's index key in one layer, 0 if the layer makes no entries [B]."""
-        return scaled_bytes(self.index_head_dim) if self.has_own_cache else 0.0
-
     def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes that one layer keeps on each GPU: window, entries, compressors [B]."""
         # Compressors keep their results for the tokens of an incomplete entry in 32 bits.
@@ -148,7 +143,7 @@ class CompressedAttention(TokenMixer, frozen=True, kw_only=True, tag="compressed
         kept = applied(np.minimum, entries, self.window) * each
         if not self._makes_entries:
             return kept
-        sizes = each, self.index_bytes
+        sizes = each, scaled_bytes(self.index_head_dim)
         if stream.kv_dtype in ("fp8", "fp8_block"):
             count = PAGE_TOKENS / self.ratio
             sizes = tuple(np.ceil(size * count / PAGE_BYTES) * PAGE_BYTES / count for size in sizes)
@@ -161,8 +156,7 @@ class CompressedAttention(TokenMixer, frozen=True, kw_only=True, tag="compressed
     ) -> Quantity:
         """Return the bytes reserved for a sequence that verifies `tokens` at once [B]."""
         # window and compressors also keep the drafted tokens, which may be rejected
-        state = self.state_bytes if self._makes_entries else 0.0
-        more = (tokens - 1) * (self.entry_bytes(stream.kv_dtype) + state)
+        more = (tokens - 1) * (self.entry_bytes(stream.kv_dtype) + self.state_bytes)
         return self.sequence_bytes(tokens, stream, tensor_parallel) + more
 
     @property
@@ -183,10 +177,8 @@ class CompressedAttention(TokenMixer, frozen=True, kw_only=True, tag="compressed
         if self._makes_entries:
             found["compressor"] = self._compressor(run, layers)
         if self._selects:
-            queries, most = (
-                (self.index_num_heads, self.index_head_dim),
-                self.index_topk * self.ratio,
-            )
+            queries = self.index_num_heads, self.index_head_dim
+            most = self.index_topk * self.ratio
             found |= indexer(run, layers, queries, most, self.ratio, "compressed_indexer")
         return found | {"attention_core": self._core(run, layers)}
 

@@ -36,10 +36,9 @@ class ShortConvolution(RecurrentMixer, frozen=True, kw_only=True, tag="short_con
     moved_between = 6, 2
     cut_by = "num_channels"
 
-    @property
-    def conv_channels(self) -> int:
-        """Values of a token that the convolution reads [-]."""
-        return self.num_channels
+    def channels_on(self, tensor_parallel: int) -> float:
+        """Return the channels of the convolution on each GPU [-]."""
+        return self.num_channels / tensor_parallel
 
     @property
     def output_size(self) -> int:
@@ -72,10 +71,9 @@ class BesideAttention(RecurrentMixer, frozen=True, kw_only=True, tag="beside_att
 
     cut_by = "num_heads num_channels"
 
-    @property
-    def conv_channels(self) -> int:
-        """Values of a token that the convolutions read [-]."""
-        return self.num_channels
+    def channels_on(self, tensor_parallel: int) -> float:
+        """Return the channels of the convolutions on each GPU [-]."""
+        return self.num_channels / tensor_parallel
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights of one layer on each GPU; every GPU has the matrix of terms [-]."""

@@ -45,15 +45,13 @@ class DenseFeedForward(FeedForwardBlock, frozen=True, kw_only=True, tag="dense")
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
         width = self.ffn_size / run.layout.tensor_parallel
-        return dense_block("dense_ffn", run, width, layers, self.is_gated, run.stream.weight_dtype)
+        return dense_block("dense_ffn", run, width, layers, self.is_gated)
 
 
-def dense_block(
-    name: str, run: Pass, width: float, layers: int, is_gated: bool, dtype: str
-) -> dict[str, Work]:
+def dense_block(name: str, run: Pass, width: float, layers: int, is_gated: bool) -> dict[str, Work]:
     """Return the work of feed-forward blocks for all tokens, `width` wide on each GPU [-]."""
     if not width:
         return {}
     sizes = BlockSizes(run.stream.hidden_size, width, 2 + is_gated)
-    products = feed_forward(run, layers, sizes, dtype, run.stream.residual_bytes)
+    products = feed_forward(run, layers, sizes)
     return {name: products, "elementwise": between(run, layers, sizes.acted, kernels=1)}

@@ -1,22 +1,15 @@
 """Compute feed-forward blocks with routed and shared experts."""
 
-from itertools import filterfalse
+from collections.abc import Callable
+from functools import partial
 from math import ceil
-from operator import attrgetter
 from typing import Annotated, Self
 
 import numpy as np
 from msgspec import Meta
 from msgspec.structs import replace
 
-from specmodel.core.algebra import experts, ranks
-from specmodel.core.algebra.routing import (
-    check_popularity,
-    moments_of,
-    rate_of,
-    union_by_expert,
-    use_of,
-)
+from specmodel.core.algebra import experts, ranks, routing as popularity
 from specmodel.core.base.bounds import Count, Size, Spread
 from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.core.base.errors import InputError
@@ -34,7 +27,6 @@ from specmodel.core.layers.work import Work
 Choice = Annotated[int, Meta(ge=2, le=10**7)]
 """Number of experts to choose from; a single expert would be a dense block [-]."""
 
-_ALWAYS = attrgetter("always_speculates")
 _TINY = 1e-300
 
 
@@ -167,7 +159,7 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         # If a group does not speculate in every pass, its share of speculating sequences is a mean
         # over the passes in which some speculate. The union over all passes is a weighted mean of
         # these passes and decode steps. The union of these passes follows from the other two.
-        uncertain = [*filterfalse(_ALWAYS, batch.groups)]
+        uncertain = [group for group in batch.groups if not group.always_speculates]
         if not uncertain:
             return self._union(batch, routing, ONE)
         if len(uncertain) > 1:
@@ -180,8 +172,8 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
-        width, dtype = self._shared_size / run.layout.tensor_parallel, run.stream.weight_dtype
-        shared = dense_block("shared_experts", run, width, layers, self.is_gated, dtype)
+        width = self._shared_size / run.layout.tensor_parallel
+        shared = dense_block("shared_experts", run, width, layers, self.is_gated)
         found = {"router": self._router(run, layers)}
         if self.latent_size:
             found["latent_projections"] = self._latents(run, layers)
@@ -225,7 +217,9 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         """Return the probability that a token uses an expert: one for all, or one for each [-]."""
         if routing.popularity is None:
             return np.asarray(self.activation_ratio)
-        return check_popularity(routing.popularity, self.num_experts, self.mean_experts_per_token)
+        return popularity.check_popularity(
+            routing.popularity, self.num_experts, self.mean_experts_per_token
+        )
 
     def _spread(self, routing: Routing) -> FloatArray | float | None:
         """Return the spread of popularity, None if 0 or if `routing.popularity` is given [-]."""
@@ -235,35 +229,26 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
 
     def _union(self, batch: Batch, routing: Routing, chance: FloatArray) -> FloatArray:
         """Return the expected distinct experts if groups speculate with the given chance [-]."""
-        if layers := routing.layers:
-            unions = [self._union(batch, each, chance) for each in layers]
-            return np.asarray(np.mean(unions, axis=0))
-        groups, by_expert = batch.groups, routing.popularity is not None
+        by_expert, total = routing.popularity is not None, batch.num_sequences
         inclusion, spread = self._inclusion(routing), self._spread(routing)
-        correlation = routing.correlation[..., None] if by_expert else routing.correlation
+
+        def wide(array: FloatArray) -> FloatArray:
+            return array[..., None] if by_expert else array
+
+        correlation = wide(routing.correlation)
         if spread is not None:  # tokens of one sequence share at least as many experts as others
             p = float(inclusion)
-            variance, _ = moments_of(p, spread)
+            variance, _ = popularity.moments_of(p, spread)
             correlation = np.maximum(correlation, variance / max(p * (1 - p), _TINY))
-        rates = []  # of use by a mean sequence of each group, of any expert or of each
-        for group in groups:
-            q, share = group.tokens_per_sequence, group.speculating_share
-            if not group.always_speculates:
-                share = share * chance
-            if by_expert:
-                q, share = q[..., None], share[..., None]
-            used = experts.expert_use(q, inclusion, correlation)
-            used = np.minimum(inclusion + share * (used - inclusion), 1.0)
-            rates.append(rate_of(used, spread))
-        total, rate = batch.num_sequences, rates[0]
-        if len(groups) > 1:  # the mean over sequences
-            shares = [group.batch_size / total for group in groups]
-            shares = [share[..., None] for share in shares] if by_expert else shares
-            parts = [share * each for share, each in zip(shares, rates, strict=True)]
-            rate = sum(parts[1:], parts[0])
+        rate = np.zeros(())  # of use by a mean sequence, of any expert or of each
+        for group in batch.groups:
+            share = group.speculating_share * (ONE if group.always_speculates else chance)
+            used = experts.expert_use(wide(group.tokens_per_sequence), inclusion, correlation)
+            used = np.minimum(inclusion + wide(share) * (used - inclusion), 1.0)
+            rate = rate + wide(group.batch_size / total) * popularity.rate_of(used, spread)
         if by_expert:
-            return union_by_expert(total, use_of(rate, None))
-        return self.num_experts * use_of(total * rate, spread)
+            return popularity.union_by_expert(total, popularity.use_of(rate, None))
+        return self.num_experts * popularity.use_of(total * rate, spread)
 
     def _router(self, run: Pass, layers: int) -> Work:
         """Return the work of scoring all experts and selecting the top k, done on every GPU."""
@@ -294,9 +279,6 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
 
     def busiest_pairs(self, batch: Batch, routing: Routing, degree: int) -> FloatArray:
         """Return the token-expert pairs of the busiest rank, from moments of an expert's tokens."""
-        if layers := routing.layers:
-            pairs = [self.busiest_pairs(batch, each, degree) for each in layers]
-            return np.asarray(np.mean(pairs, axis=0))
         # The tokens of an expert are a sum over independent sequences. In a sequence of q tokens,
         # each token uses an expert with probability p, and two tokens have the covariance
         # ``c p (1 - p)``. The variance is ``p (1 - p) q (1 + (q - 1) c)``: `clumping` times the
@@ -308,7 +290,7 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         variance, skew = (between**2).mean(axis=-1), (between**3).mean(axis=-1)
         within = (p * (1 - p)).mean(axis=-1)
         if (spread := self._spread(routing)) is not None:
-            variance, skew = moments_of(float(p[0]), spread)
+            variance, skew = popularity.moments_of(float(p[0]), spread)
             least, within = variance / np.maximum(within, _TINY), within - variance
             c = np.maximum(c - least, 0.0) / (1 - least)
         T, E, k = batch.num_tokens, self.num_experts, self.mean_experts_per_token
@@ -320,13 +302,11 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
 
     def _exchanged(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of sending tokens to the GPUs of their experts, and back."""
-        stream, degree = run.stream.expert_stream, run.layout.expert_parallel
-        experts = self.num_experts, self.experts_per_token
+        degree, experts = run.layout.expert_parallel, (self.num_experts, self.experts_per_token)
         groups = self.expert_groups, self.groups_per_token
         visited = ranks.rank_share(*experts, degree, self.num_zero_experts, groups)
         shares = visited, self.mean_experts_per_token / degree
-        width, size = self.routed_width(stream.hidden_size), stream.activation_bytes
-        return messages.exchanged(run, layers, width=width, shares=shares, value_bytes=size)
+        return messages.exchanged(run, layers, self.routed_width(run.stream.hidden_size), shares)
 
 
 def active_experts_of(experts: RoutedExperts) -> Measure:
@@ -335,7 +315,7 @@ def active_experts_of(experts: RoutedExperts) -> Measure:
 
 
 def _active(carried: Carried, experts: RoutedExperts) -> FloatArray:
-    return experts.active_experts(carried.everything, carried.routing)
+    return _mean_of_layers(carried, experts.active_experts)
 
 
 def _busiest_experts(carried: Carried, experts: RoutedExperts, degree: int) -> FloatArray:
@@ -345,4 +325,10 @@ def _busiest_experts(carried: Carried, experts: RoutedExperts, degree: int) -> F
 
 def _busiest_pairs(carried: Carried, experts: RoutedExperts, degree: int) -> FloatArray:
     """Return the token-expert pairs of the rank with most tokens, of `degree` ranks [-]."""
-    return experts.busiest_pairs(carried.everything, carried.routing, degree)
+    return _mean_of_layers(carried, partial(experts.busiest_pairs, degree=degree))
+
+
+def _mean_of_layers(carried: Carried, of: Callable[[Batch, Routing], FloatArray]) -> FloatArray:
+    """Return the mean of a number over the layers, which may have their own popularities."""
+    numbers = [of(carried.everything, routing) for routing in carried.routing.layers]
+    return np.asarray(np.mean(numbers, axis=0))

@@ -3,7 +3,8 @@
 Each part gets a stream whose `weight_dtype` is the dtype of the part's weights.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -121,20 +122,18 @@ class Stored(Struct, frozen=True):
         return {name: kept, "output_projections": output} | others
 
 
-def stored_parts(layers: Iterable[LayerGroup], stream: Stream, mixers: Stream) -> dict[Stored, int]:
+def stored_parts(layers: Sequence[LayerGroup], stream: Stream, mixers: Stream) -> dict[Stored, int]:
     """Return the number of layers with each mixer and each feed-forward block, in its dtypes.
 
     `stream` is the stream of feed-forward blocks, `mixers` the stream of mixers.
     """
-    counts: dict[Stored, int] = {}
+    counts = Counter[Stored]()
     parts: list[tuple[int, Mixer | FeedForward | None, Stream, str | None, str | None]] = []
-    groups = tuple(layers)
-    parts += [(g.count, g.mixer, mixers, g.mixer_dtype, g.output_dtype) for g in groups]
-    parts += [(g.count, g.feed_forward, stream, g.ffn_dtype, None) for g in groups]
+    parts += [(g.count, g.mixer, mixers, g.mixer_dtype, g.output_dtype) for g in layers]
+    parts += [(g.count, g.feed_forward, stream, g.ffn_dtype, None) for g in layers]
     for count, part, of, own, output in parts:
         if part is not None:
             dtype = own or of.weight_dtype
-            seen = replace(of, weight_dtype=dtype)
-            key = Stored(part, seen, output if output != dtype else None)
-            counts[key] = counts.get(key, 0) + count
+            apart = output if output != dtype else None
+            counts[Stored(part, replace(of, weight_dtype=dtype), apart)] += count
     return counts

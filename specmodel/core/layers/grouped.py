@@ -179,12 +179,12 @@ class GroupedAttention(GroupedHeads, frozen=True, kw_only=True, tag="attention")
             "attention_projections": linear(run, layers, weights, values, depth, kernels=2),
             "elementwise": between(run, layers, turned, kernels=1 + gate),
         }
-        if run.decoding:
+        if decoding := run.taken("decoding"):
             queries = heads.queries * heads.holders
-            attended = run.decoding.attended(self.window, run.walk, queries)
+            attended = decoding.attended(self.window, run.walk, queries)
             found["attention_core"] = attention(run.stream, layers, attended, heads)
-        if run.prompts:
-            attended = run.prompts.attended(self.window)
+        if prompts := run.taken("prompts"):
+            attended = prompts.attended(self.window)
             found["prompt_attention"] = prompt_attention(run.stream, layers, attended, heads)
         return found | partial_outputs(run, layers, run.num_tokens, heads)
 

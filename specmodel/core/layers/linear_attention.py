@@ -8,13 +8,7 @@ from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.core.layers import messages
 from specmodel.core.layers.blocks import StateHeads
 from specmodel.core.layers.parts import check_divisor
-from specmodel.core.layers.recurrent import (
-    Product,
-    RecurrentMixer,
-    SquareStates,
-    verified,
-    without_delta,
-)
+from specmodel.core.layers.recurrent import Product, RecurrentMixer, SquareStates, verified
 from specmodel.core.layers.run import Pass
 from specmodel.core.layers.work import Work
 
@@ -51,32 +45,22 @@ class GatedDeltaNet(RecurrentMixer, frozen=True, kw_only=True, tag="gated_delta_
     def __post_init__(self) -> None:
         check_divisor(self, "num_key_heads", "num_value_heads")
 
-    @property
-    def state_size(self) -> int:
-        """Elements of the state of a sequence in one layer [-]."""
-        return self.num_value_heads * self.key_head_dim * self.value_head_dim
-
     def record_bytes(self, tensor_parallel: int = 1) -> float:
         """Return the size of a token's record in 32 bits: keys, their changes, gates [B]."""
         keys = self.num_key_heads * self.key_head_dim
         recorded = keys + self.output_size + self.num_value_heads
         return recorded / tensor_parallel * BYTES_PER_ELEMENT["fp32"]
 
-    @property
-    def conv_channels(self) -> int:
-        """Queries, keys and values of a token, which the convolution reads [-]."""
-        return 2 * self.num_key_heads * self.key_head_dim + self.output_size
-
-    @property
-    def output_size(self) -> int:
-        """Input width of the matrix after the recurrence [-]."""
-        return self.num_value_heads * self.value_head_dim
+    def channels_on(self, tensor_parallel: int) -> float:
+        """Return the queries, keys and values of a token on each GPU [-]."""
+        keys = self.num_key_heads * self.key_head_dim
+        return (2 * keys + self.output_size) / tensor_parallel
 
     def products(self, hidden_size: int, tensor_parallel: int) -> list[Product]:
         """Return the products before the recurrence: queries to gate; two numbers per head."""
-        h, made = hidden_size, self.conv_channels + self.output_size
-        per_head = 2 * self.num_value_heads / tensor_parallel
-        return [Product(h, made / tensor_parallel), Product(h, per_head)]
+        h, n = hidden_size, tensor_parallel
+        made = self.channels_on(n) + self.output_size / n
+        return [Product(h, made), Product(h, 2 * self.num_value_heads / n)]
 
     def small_weights(self, tensor_parallel: int) -> float:
         """Return two weights per value head, and the norm, which every GPU has [-]."""
@@ -124,10 +108,9 @@ class KimiDeltaAttention(SquareStates, frozen=True, kw_only=True, tag="kimi_delt
         each = BYTES_PER_ELEMENT["fp32"] + 2 * BYTES_PER_ELEMENT["bf16"]
         return self.output_size / tensor_parallel * each
 
-    @property
-    def conv_channels(self) -> int:
-        """Queries, keys and values of a token, which the convolution reads [-]."""
-        return 3 * self.output_size
+    def channels_on(self, tensor_parallel: int) -> float:
+        """Return the queries, keys and values of a token on each GPU [-]."""
+        return 3 * self.output_size / tensor_parallel
 
     def products(self, hidden_size: int, tensor_parallel: int) -> list[Product]:
         """Return the products before the recurrence: queries to values, learning, both gates."""
@@ -179,6 +162,7 @@ class LightningAttention(SquareStates, frozen=True, kw_only=True, tag="lightning
     conv_kernel: Literal[1] = 1
 
     moved_between = 9, 2
+    gates, state_kind = 0.0, "state_space"
 
     def record_bytes(self, tensor_parallel: int = 1) -> float:
         """Return the size of a token's record in 32 bits: keys and values [B]."""
@@ -192,10 +176,6 @@ class LightningAttention(SquareStates, frozen=True, kw_only=True, tag="lightning
     def small_weights(self, tensor_parallel: int) -> float:
         """Return the weights of the norm on each GPU [-]."""
         return self.output_size / tensor_parallel
-
-    def recurrence(self, run: Pass, layers: int) -> Work:
-        """Return the work of the states in some layers."""
-        return without_delta(self.updates(run, layers, gates=0))
 
 
 class Mamba2(RecurrentMixer, frozen=True, kw_only=True, tag="mamba2"):
@@ -233,13 +213,10 @@ class Mamba2(RecurrentMixer, frozen=True, kw_only=True, tag="mamba2"):
     num_state_groups: Size
     state_dim: Size
 
+    gates, state_kind = 1.0, "state_space"
+
     def __post_init__(self) -> None:
         check_divisor(self, "num_state_groups", "num_state_heads")
-
-    @property
-    def state_size(self) -> int:
-        """Elements of the state of a sequence in one layer [-]."""
-        return self.output_size * self.state_dim
 
     def record_bytes(self, tensor_parallel: int = 1) -> float:
         """Return the size of the record of a token: values, vectors into states, and steps [B]."""
@@ -248,19 +225,9 @@ class Mamba2(RecurrentMixer, frozen=True, kw_only=True, tag="mamba2"):
         steps = self.num_state_heads / tensor_parallel
         return values * BYTES_PER_ELEMENT["bf16"] + steps * BYTES_PER_ELEMENT["fp32"]
 
-    @property
-    def conv_channels(self) -> int:
-        """Values of a token that the convolution reads: the written ones, and both vectors [-]."""
-        return self.output_size + 2 * self.num_state_groups * self.state_dim
-
     def channels_on(self, tensor_parallel: int) -> float:
         """Return the convolution's channels on each GPU; each has those of a single group [-]."""
         return self.output_size / tensor_parallel + 2 * self._vectors(tensor_parallel)
-
-    @property
-    def output_size(self) -> int:
-        """Input width of the matrix after the recurrence [-]."""
-        return self.num_state_heads * self.state_head_dim
 
     def cuts(self, degree: int) -> bool:
         """Return whether heads divide over GPUs, and groups divide or are a single one."""
@@ -281,10 +248,6 @@ class Mamba2(RecurrentMixer, frozen=True, kw_only=True, tag="mamba2"):
         groups = self._vectors(tensor_parallel) / self.state_dim
         sizes = self.state_dim, self.state_head_dim
         return StateHeads(groups, self.num_state_heads / tensor_parallel, sizes)
-
-    def recurrence(self, run: Pass, layers: int) -> Work:
-        """Return the work of the states in some layers."""
-        return without_delta(self.updates(run, layers, gates=1))
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""

@@ -43,14 +43,11 @@ def all_reduces(sent: Message, reduced_bytes: Quantity, *, count: float, ranks: 
     )
 
 
-def exchanged(
-    run: Pass, layers: int, *, width: float, shares: tuple[float, float], value_bytes: float
-) -> dict[str, Work]:
+def exchanged(run: Pass, layers: int, width: float, shares: tuple[float, float]) -> dict[str, Work]:
     """Return the work of bringing tokens to their experts and back, as the engine does it.
 
     `width` is the width that experts read. `shares` has the probability that a token uses any
     expert of a GPU, and the number of copies that a GPU gets if each of its experts gets one [-].
-    `value_bytes` is the size of an element on its way to the experts [B].
     """
     layout, by, back = run.layout, run.code.exchange, run.stream.residual_bytes
     if layout.replicas == 1:
@@ -70,6 +67,7 @@ def exchanged(
         both = message(sent_by, gathered, collectives=2 * layers, rounds=layers)
         return {"gather_scatter": both}
     sent_by = ranks.all_to_all(layout.expert_parallel, layout.gpus_per_node)
+    value_bytes = run.stream.expert_stream.activation_bytes
     row = shares[0] * width * (value_bytes + back)
     if by == "copies":
         if sent_by.network_hops:  # the part for other nodes takes longer than the parallel rest

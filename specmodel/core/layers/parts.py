@@ -130,10 +130,8 @@ class TokenMixer(LayerPart, frozen=True):
         """Shape of the KV cache that the layer keeps or reads, None if layers share no caches."""
         return None
 
-    @property
-    def has_own_cache(self) -> bool:
-        """Whether the layer has its own cache, instead of reading another layer's cache."""
-        return True
+    has_own_cache = True
+    """Whether the layer has its own cache, instead of reading another layer's cache."""
 
     @property
     def selects(self) -> bool | None:

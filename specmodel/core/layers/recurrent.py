@@ -8,7 +8,6 @@ from operator import methodcaller
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
-from msgspec.structs import replace
 
 from specmodel.core.base.bounds import Size
 from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
@@ -46,6 +45,9 @@ class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
     output_component = "recurrent_projections"
     is_recurrent = True
 
+    gates, state_kind = 2.0, "recurrence"
+    """Numbers for each value head and token, and the kind of the kernels of states [-]."""
+
     moved_between = 3, 1
     """Values that small kernels between matrices read or write for each input of the last matrix,
     and the number of kernels [-]; by default, those of a gated norm."""
@@ -55,14 +57,19 @@ class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
         """None, because no draft head is recurrent."""
 
     @property
-    def state_size(self) -> int:
-        """Elements of the state of a sequence in one layer, 0 if only the window is kept [-]."""
-        return 0
+    def output_size(self) -> int:
+        """Input width of the matrix after the core [-]."""
+        heads = self.heads(1)
+        return int(heads.values * heads.sizes[1])
 
     @property
-    def conv_channels(self) -> int:
-        """Values of a token that the convolution reads, 0 without a convolution [-]."""
-        return 0
+    def state_size(self) -> int:
+        """Elements of the state of a sequence in one layer, 0 if only the window is kept [-]."""
+        return int(self.output_size * self.heads(1).sizes[0])
+
+    def channels_on(self, tensor_parallel: int) -> float:
+        """Return the values of a token that the convolution reads on each GPU, 0 for none [-]."""
+        return 0.0
 
     def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes that one layer keeps of a sequence on each GPU, for any context [B]."""
@@ -92,10 +99,6 @@ class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
         """Return the bytes that the convolution keeps of a past token [B]."""
         return self.channels_on(tensor_parallel) * stream.residual_bytes
 
-    def channels_on(self, tensor_parallel: int) -> float:
-        """Return the channels of the convolution on each GPU [-]."""
-        return self.conv_channels / tensor_parallel
-
     def products(self, hidden_size: int, tensor_parallel: int) -> list[Product]:
         """Return the products before the recurrence that the engine launches."""
         return []
@@ -118,7 +121,7 @@ class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
 
     def recurrence(self, run: Pass, layers: int) -> Work:
         """Return the work of the states in some layers."""
-        return self.updates(run, layers)
+        return self.updates(run, layers, gates=self.gates, kind=self.state_kind)
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
@@ -132,7 +135,7 @@ class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
         found = {
             "recurrent_projections": linear(run, layers, weights, values, depth, kernels=kernels),
             "elementwise": between(run, layers, moved * width, kernels=launched),
-            "short_convolution": self.convolution(run, layers) if self.conv_channels else Work(),
+            "short_convolution": self.convolution(run, layers) if self.channels_on(n) else Work(),
             "recurrence": self.recurrence(run, layers) if self.state_size else Work(),
         }
         return {name: work for name, work in found.items() if work.kernels}
@@ -173,16 +176,6 @@ class SquareStates(RecurrentMixer, frozen=True, kw_only=True):
     num_heads: Size
     head_dim: Size
 
-    @property
-    def state_size(self) -> int:
-        """Elements of the state of a sequence in one layer [-]."""
-        return self.num_heads * self.head_dim**2
-
-    @property
-    def output_size(self) -> int:
-        """Input width of the matrix after the recurrence [-]."""
-        return self.num_heads * self.head_dim
-
     def heads(self, tensor_parallel: int) -> StateHeads:
         """Return the heads of the recurrence on each GPU."""
         count = self.num_heads / tensor_parallel
@@ -202,8 +195,3 @@ def _verified(carried: Carried, states: StateKeeping, name: str, is_mean: bool) 
     batch = carried.replica
     over = batch.mean if is_mean else batch.total
     return over(methodcaller("mean_of_verified", getattr(states, name)))
-
-
-def without_delta(recurrence: Work) -> Work:
-    """Return a recurrence without a delta rule: 6 FLOP per element and token instead of 8."""
-    return replace(recurrence, flop=recurrence.flop * 0.75, kind="state_space")

@@ -14,9 +14,9 @@ from specmodel.core.base.bounds import Count
 from specmodel.core.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.core.base.units import FloatArray
 from specmodel.core.layers.batch import Carried, Layout
-from specmodel.core.layers.blocks import between
+from specmodel.core.layers.blocks import Tokens, between
 from specmodel.core.layers.extras import Around, Extra
-from specmodel.core.layers.forms import Quantity, measured
+from specmodel.core.layers.forms import measured
 from specmodel.core.layers.run import Pass
 from specmodel.core.layers.stream import Stream
 from specmodel.core.layers.work import Work
@@ -95,44 +95,37 @@ class HyperConnections(Extra, frozen=True, kw_only=True, tag_field="kind", tag="
 
     def work(self, run: Pass, model: Around) -> dict[str, Work]:
         """Return the work of mixing in a pass, including the norms before blocks."""
-        tokens, stream, num_blocks = run.num_tokens, run.stream, model.mixed_blocks
-        after = self.after(tokens, stream, num_blocks)
+        num_blocks = model.mixed_blocks
+        after = self.after(run, num_blocks)
         if run.code.fused_tokens:
             apart = measured(share_apart, run.code.fused_tokens)
             after = replace(after, kernels=apart * after.kernels, depth=apart * after.depth)
-        found = self.before(tokens, stream, num_blocks) + after
+        found = self.before(run, num_blocks) + after
         if self.has_head:
-            found = found + self.before(tokens, stream, 1, self._of_head)
+            found = found + self.before(run, 1, self._of_head)
         return {"residual_streams": found}
 
-    def before(
-        self, num_tokens: Quantity, stream: Stream, num_blocks: int, made: int | None = None
-    ) -> Work:
+    def before(self, tokens: Pass | Tokens, num_blocks: int, made: int | None = None) -> Work:
         """Return the work before blocks: compute numbers of each token, and sum its streams."""
         # Streams are read for the numbers (`made`; None for the numbers of a block), and a second
         # time for the sum. Two kernels do this. Iterations, which normalise the numbers in both
         # directions, take as long as two more kernels.
+        stream = tokens.stream
         weights = num_blocks * (made or self._made) * self.num_streams * stream.hidden_size
         size = self._weight_bytes(stream)
-        numbers = Work(flop=num_tokens * (2 * weights), weight_bytes=weights * size)
-        return self._moved(num_tokens, stream, num_blocks, kernels=4) + numbers
+        numbers = Work(flop=tokens.num_tokens * (2 * weights), weight_bytes=weights * size)
+        return self._moved(tokens, num_blocks, kernels=4) + numbers
 
-    def after(self, num_tokens: Quantity, stream: Stream, num_blocks: int) -> Work:
+    def after(self, tokens: Pass | Tokens, num_blocks: int) -> Work:
         """Return the work after blocks: mix the streams, and add the results."""
-        return self._moved(num_tokens, stream, num_blocks, kernels=1)
+        return self._moved(tokens, num_blocks, kernels=1)
 
-    def _moved(
-        self, num_tokens: Quantity, stream: Stream, num_blocks: int, *, kernels: int
-    ) -> Work:
+    def _moved(self, tokens: Pass | Tokens, num_blocks: int, *, kernels: int) -> Work:
         """Return the traffic of reading and writing all streams, and of one block's row."""
-        wide = self.num_streams * stream.hidden_size
-        values = num_blocks * (2 * wide + stream.hidden_size)
-        return Work(
-            activation_bytes=num_tokens * (values * stream.residual_bytes),
-            kernels=kernels * num_blocks,
-            depth=num_blocks * wide,
-            kind=self.kernel_kind,
-        )
+        wide = self.num_streams * tokens.stream.hidden_size
+        values = num_blocks * (2 * wide + tokens.stream.hidden_size)
+        moved = between(tokens, 1, values, kernels=kernels * num_blocks)
+        return replace(moved, depth=num_blocks * wide, kind=self.kernel_kind, dtype="bf16")
 
     @property
     def _made(self) -> int:

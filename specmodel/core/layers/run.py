@@ -117,21 +117,12 @@ class Pass(Struct, frozen=True):
     """The sequences whose attention one GPU computes."""
 
     @property
-    def decoding(self) -> Sequences | None:
-        """The sequences that decode kernels process, None if there are none."""
-        return self._taken("decoding")
-
-    @property
-    def prompts(self) -> Sequences | None:
-        """The sequences that prompt kernels process, None if there are none."""
-        return self._taken("prompts")
-
-    @property
     def num_tokens(self) -> Form:
         """Tokens of the sequences whose attention one GPU computes [token]."""
         return self.replica.num_tokens
 
-    def _taken(self, among: Literal["decoding", "prompts"]) -> Sequences | None:
+    def taken(self, among: Literal["decoding", "prompts"]) -> Sequences | None:
+        """Return the sequences that decode or prompt kernels process, None if there are none."""
         if among not in self.taken_by:
             return None
         is_all = len(self.taken_by) == 1

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from specmodel.core.base.bounds import Count, Size
 from specmodel.core.base.dtypes import BYTES_PER_ELEMENT, Dtype, StorageDtype
 from specmodel.core.base.errors import InputError
-from specmodel.core.base.records import Record, field_names
+from specmodel.core.base.records import Record
 from specmodel.core.layers.embeddings import HeadClusters, LayerInputs, NgramInputs, NgramMemory
 from specmodel.core.layers.extras import Around, Extra
 from specmodel.core.layers.feed_forward import RoutedExperts
@@ -76,13 +76,6 @@ class Shape(Record, frozen=True, kw_only=True):
         expected = f"{self.outer_dtype}, as the LM head shares the embedding's weights"
         self.need(is_same, "head_dtype", expected)
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(tuple(getattr(self, name) for name in field_names(type(self))))
-
     @property
     def num_layers(self) -> int:
         """Layers of all groups [-]."""
@@ -121,8 +114,7 @@ class Shape(Record, frozen=True, kw_only=True):
     @cached_property
     def kinds_of_experts(self) -> dict[RoutedExperts, int]:
         """Number of layers with each kind of routed experts [-]."""
-        found = ((part.experts, count) for part, count in self.feed_forwards.items())
-        return _counted(found)
+        return {part.experts: n for part, n in self.feed_forwards.items() if part.experts}
 
     @cached_property
     def experts(self) -> RoutedExperts | None:
@@ -157,11 +149,6 @@ class Shape(Record, frozen=True, kw_only=True):
     def mean_experts_per_token(self) -> float:
         """Mean number of experts that a token uses, without zero experts [-]."""
         return self.experts.mean_experts_per_token if self.experts else 1
-
-    @property
-    def activation_ratio(self) -> float:
-        """Share of the routed experts that a token uses, MoESD's ρ [-]."""
-        return self.experts.activation_ratio if self.experts else 1.0
 
     @property
     def outer_dtype(self) -> StorageDtype:

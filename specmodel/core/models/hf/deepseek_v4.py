@@ -41,7 +41,7 @@ def _ratios(reader: Reader, num_layers: int, known: tuple[int, ...]) -> list[int
 
 def compressed_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
     """Return the attention of each layer."""
-    if reader.is_family(_SHARED):
+    if reader.family.name == _SHARED:
         return _sharing_mixers(reader, len(kinds))
     made = {SLIDING: reader.sizes("compressed")}
     if COMPRESSED[0] in kinds:
@@ -95,14 +95,14 @@ def compressed_fields(reader: Reader, layers: list[Fields]) -> Fields:
     hash table, six numbers for each token of the vocabulary, is left out.
     """
     record = reader.get("quantization_config")
-    if record and not reader.is_family("deepseek_ref"):
+    if record and reader.family.name != "deepseek_ref":
         inner = record.get("expert_dtype") if isinstance(record, dict) else None
         is_given = reader.get("expert_dtype") is not None or inner is not None
         # without the key, vLLM assumes 4 bits, SGLang the dtype of other weights
         reader.need(is_given, "expert_dtype", "fp4 or fp8, as engines have different defaults")
     residuals, block = reader.sizes("streams of DeepSeek"), layers[-1]["feed_forward"]
     fields: Fields = {"residuals": residuals, **_memory(reader, residuals["num_streams"])}
-    fields["kv_dtype"] = "mxfp8" if reader.is_family(_SHARED) else "fp8"
+    fields["kv_dtype"] = "mxfp8" if reader.family.name == _SHARED else "fp8"
     if reader.get("dspark_block_size") is not None:  # the modules are layers of a DSpark head
         fields |= {"num_mtp_modules": 0}
         keys = {"num_experts": "dspark_n_routed_experts"}

@@ -65,8 +65,6 @@ def read_config(path: str | Path, argument: str, ignore_keys: Collection[str] = 
         raise InputError(argument, str(path), "a folder with a config.json")
     content = read_mapping(file, argument)
     asked = _IGNORED.get().union(ignore_keys)
-    if not asked:
-        return ConfigFile(file, content, argument)
     present = _keys_within(content)
     for key in ignore_keys:
         if key not in present:

@@ -63,7 +63,7 @@ def gemma_fields(reader: Reader, layers: list[Fields]) -> Fields:
     A layer has a norm before and after each part. A block of experts and a dense block together
     have three more, and the embedding of the layer has one more.
     """
-    usual = 0 if reader.is_family("gemma4_unified") else _LAYER_INPUT_SIZE
+    usual = 0 if reader.family.name == "gemma4_unified" else _LAYER_INPUT_SIZE
     size = reader.whole("hidden_size_per_layer_input", usual, minimum=0)
     vocabulary_size = reader.whole("vocab_size_per_layer_input", _LAYER_VOCABULARY_SIZE)
     for layer in layers:

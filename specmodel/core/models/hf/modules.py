@@ -9,14 +9,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import cache, cached_property
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 from msgspec import Struct
 
 from specmodel.core.base.errors import InputError
-from specmodel.core.base.records import read_mapping
-from specmodel.core.models.hf.keys import DATA
+from specmodel.core.models.hf.keys import table
 
 ANY = "4242"
 """Number of a layer or expert that stands for all: only a pattern for all of them matches it."""
@@ -47,44 +46,32 @@ decides the dtype of the group; absorbed matrices have 16 bits in either case.""
 Namings = tuple[tuple[str, ...], ...]
 
 
-class _Table(NamedTuple):
-    """Names of matrices, as ``matrix_names.toml`` has them."""
-
-    mixers: dict[str, tuple[Namings, Namings]]
-    """Names before and after the core, by kind of mixer."""
-    blocks: dict[str, Namings]
-    """Names in each group of a feed-forward block."""
-    patterns: list[str]
-    """All names, each after the name of a layer."""
-    outside: re.Pattern[str]
-    """Encoders of images and sound."""
-    unquantised: re.Pattern[str]
-    """Parts that are never quantised."""
-    of_heads: re.Pattern[str]
-    """Modules that only draft heads have and that are not quantised."""
-
-
-@cache
-def _table() -> _Table:
-    """Return the names of matrices, in which `ANY` stands for the number of an expert."""
-    table = read_mapping(DATA / "matrix_names.toml", "matrix_names")
-    listed = table["mixers"].items()
-    mixers = {kind: (_namings(own["before"]), _namings(own["after"])) for kind, own in listed}
-    blocks = {group: _namings(listed) for group, listed in table["blocks"].items()}
-    sides = (side for both in mixers.values() for side in both)
-    namings = (*sides, *blocks.values(), (_INDEXER,))
-    names = {name for naming in namings for way in naming for name in way}
-    patterns = sorted(f"layers.{ANY}.{name}" for name in names)
-    outside, unquantised = (
-        re.compile(rf"\b({'|'.join(own)})\b") for own in table["elsewhere"].values()
-    )
-    of_heads = re.compile(table["of_draft_heads"])
-    return _Table(mixers, blocks, patterns, outside, unquantised, of_heads)
-
-
 def _namings(listed: list[list[str]]) -> Namings:
+    """Return sets of names in which `ANY` stands for the number of an expert."""
     return tuple(tuple(name.replace("*", ANY) for name in names) for names in listed)
 
+
+_NAMES = table("matrix_names")
+_MIXERS = {
+    kind: (_namings(own["before"]), _namings(own["after"]))
+    for kind, own in _NAMES["mixers"].items()
+}
+"""Names before and after the core, by kind of mixer."""
+
+_BLOCKS = {group: _namings(listed) for group, listed in _NAMES["blocks"].items()}
+"""Names in each group of a feed-forward block."""
+
+_WAYS = itertools.chain(*_BLOCKS.values(), *itertools.chain(*_MIXERS.values()))
+_PATTERNS = sorted(f"layers.{ANY}.{name}" for name in {*_INDEXER, *itertools.chain(*_WAYS)})
+"""All names, each after the name of a layer."""
+
+_OUTSIDE, _UNQUANTISED = (
+    re.compile(rf"\b({'|'.join(own)})\b") for own in _NAMES["elsewhere"].values()
+)
+"""Encoders of images and sound, and parts that are never quantised."""
+
+_OF_HEADS = re.compile(_NAMES["of_draft_heads"])
+"""Modules that only draft heads have and that are not quantised."""
 
 _HEADS = ("lm_head", "language_model.lm_head", "head")
 
@@ -141,8 +128,8 @@ class Named:
             if not isinstance(entry, str):
                 raise InputError(self.key, entry, "only names of modules in this list")
             entry = entry if _is_regex(entry) else entry.rstrip(".")
-            is_outside = not _is_regex(entry) and _table().outside.search(entry)
-            if is_outside or _table().of_heads.fullmatch(entry):
+            is_outside = not _is_regex(entry) and _OUTSIDE.search(entry)
+            if is_outside or _OF_HEADS.fullmatch(entry):
                 continue
             if _MTP.search(entry) and not _is_regex(entry):
                 self.has_mtp |= bool(_WHOLE_MTP.fullmatch(entry))
@@ -164,7 +151,7 @@ class Named:
         """Record the modules that an entry covers, for the layers and experts in `numbers`."""
         names, of_layers = self._matches(entry)
         self.has_mtp |= _is_regex(entry) and all(map(self._pattern(entry).fullmatch, _MTP_NAMES))
-        elsewhere = (_table().unquantised, _table().outside, _MTP)
+        elsewhere = (_UNQUANTISED, _OUTSIDE, _MTP)
         is_known = any(known.search(entry) for known in elsewhere)
         if not names and not of_layers and not is_known:
             kinds = f"{Part.MIXER}, {Part.EXPERTS}, {Part.SHARED}, {Part.DENSE}, {Part.HEAD}"
@@ -206,10 +193,10 @@ class Named:
         def is_named(name: str) -> bool:
             return any(pattern.fullmatch(prefix + name) for prefix in _PREFIXES)
 
-        names = {name for name in (*_table().patterns, *_HEADS) if is_named(name)}
+        names = {name for name in (*_PATTERNS, *_HEADS) if is_named(name)}
         if names or not _is_regex(entry):
             return names, set()
-        places = itertools.product(_table().patterns, range(len(self.modules.layers)))
+        places = itertools.product(_PATTERNS, range(len(self.modules.layers)))
         return names, {(n, i) for n, i in places if is_named(n.replace(ANY, str(i), 1))}
 
     def _pattern(self, entry: str) -> re.Pattern[str]:
@@ -229,9 +216,9 @@ class Named:
 def _groups(layer: Mapping[str, Any]) -> dict[str, Namings]:
     """Return the groups of matrices of a layer, each with alternative sets of names."""
     mixer, block = layer.get("mixer"), layer.get("feed_forward")
-    found, blocks = dict[str, Namings](), _table().blocks
+    found, blocks = dict[str, Namings](), _BLOCKS
     if mixer:
-        inputs, output = _table().mixers[mixer["kind"]]
+        inputs, output = _MIXERS[mixer["kind"]]
         missing = set() if mixer.get("has_value_projection", True) else {"self_attn.v_proj"}
         if not mixer.get("has_own_cache", True):
             missing = {"self_attn.k_proj", "self_attn.v_proj"}

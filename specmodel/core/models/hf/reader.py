@@ -91,10 +91,6 @@ class Reader:
         """Return a reader of an object nested at `place`, of the same family."""
         return type(self)(value, f"{self.argument} {place}", self.family)
 
-    def is_family(self, name: str) -> bool:
-        """Tell whether the model's family has this name."""
-        return str(self.config.get("model_type")).removesuffix("_text") == name
-
     def find_family(self) -> None:
         """Find the row of the model's family. Its names of keys apply from then on."""
         model_type = self.config.get("model_type")

@@ -17,6 +17,8 @@ from specmodel.core.models.hf.mixers import attention, mixers
 from specmodel.core.models.hf.reader import Fields, Layers, Reader
 
 _LAYERS, _MODULE, _PURPOSE = "block_configs", "mtp_block_configs", "block_type"
+_KEYS: dict[str, list[str]] = table("key_names")["searched_layers"]
+"""Keys of a layer by its purpose."""
 
 
 # DeciLM
@@ -95,7 +97,7 @@ def num_layers(reader: Reader) -> int:
     """Return the number of layers [-]; store their purposes under the key of Nemotron-H."""
     purposes = [part.get(_PURPOSE) for part in _layers(reader, _LAYERS)]
     reader.config = {**reader.config, LISTED: purposes}
-    reader.pass_over(*itertools.chain(*_keys_of_layers().values()))
+    reader.pass_over(*itertools.chain(*_KEYS.values()))
     reader.pass_over(_MODULE, "mtp_n_routed_experts", "max_n_routed_experts")
     return len(block_types(reader))
 
@@ -126,12 +128,6 @@ def puzzle_fields(reader: Reader, layers: list[Fields]) -> Fields:
     return {"mtp_layer": {"count": 1} | made}
 
 
-def _keys_of_layers() -> dict[str, list[str]]:
-    """Return the keys of a layer by its purpose."""
-    known: dict[str, list[str]] = table("key_names")["searched_layers"]
-    return known
-
-
 def _attention(part: Reader) -> Fields:
     window = part.get("sliding_window")
     return attention(part) | ({"window": part.whole("sliding_window")} if window else {})
@@ -146,8 +142,8 @@ def _layers(reader: Reader, key: str) -> list[Reader]:
     """Return a reader of each layer, which reads the model's keys for missing ones."""
     found = _blocks(reader, key)
     for part in found:
-        purpose = part.by_name(_PURPOSE, tuple(_keys_of_layers()))
-        known = (_PURPOSE, *_keys_of_layers()[purpose])
+        purpose = part.by_name(_PURPOSE, tuple(_KEYS))
+        known = (_PURPOSE, *_KEYS[purpose])
         part.refuse_unknown(known, f"none but {', '.join(known)} in a layer that is {purpose}")
         part.config = {**reader.config, **part.config}
     return found

@@ -16,15 +16,11 @@ def hy_fields(reader: Reader, layers: list[Fields]) -> Fields:
     return {"residuals": reader.sizes("streams of Hy4")}
 
 
-_WINDOWED = {
-    "num_attention_heads": 64,
-    "q_lora_rank": 1024,
-    "kv_lora_rank": 1024,
-    "qk_nope_head_dim": 192,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-}
-"""Default sizes of layers with a window in dots3, as in transformers 5.23 [-]."""
+_SIZES = (
+    *("num_attention_heads", "num_key_value_heads", "q_lora_rank", "kv_lora_rank"),
+    *("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
+)
+"""Keys of sizes that layers with a window may have for themselves in dots3."""
 
 
 def dots_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
@@ -35,14 +31,11 @@ def dots_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
     """
     full = mixers(reader, [INDEXED] * len(kinds), None)
     layers = [i for i, kind in enumerate(kinds) if kind == SLIDING]
-    told = reader.overrides(layers, {*_WINDOWED, "num_key_value_heads"}, "windowed")
-    if told:
-        usual = {key: reader.whole(key) for key in _WINDOWED} | told
-    else:
-        usual = {key: reader.whole(f"swa_{key}", n) for key, n in _WINDOWED.items()}
+    if told := reader.overrides(layers, _SIZES, "windowed"):
+        usual = {f"swa_{key}": told.get(key, reader.get(key)) for key in _SIZES}
+        reader.config = {**reader.config, **usual}
     reader.pass_over("swa_head_dim", "swa_num_key_value_heads")
-    own = {"kind": "latent_attention", "gate_size": 1, "window": window}
-    own |= {"num_heads" if key == "num_attention_heads" else key: usual[key] for key in _WINDOWED}
+    own = reader.sizes("windows of dots") | {"gate_size": 1, "window": window}
     return [own if kind == SLIDING else mixer for kind, mixer in zip(kinds, full, strict=True)]
 
 
