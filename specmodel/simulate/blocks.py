@@ -104,7 +104,7 @@ def replay_request(
     base, slope, width, rows_per_token = table
     position, of_request = first[request], experts[request]
     start = context[request] - position
-    end, grows, is_planned = position + lengths[request], rows_per_token > 0, len(plan) > 0
+    end, is_planned = position + lengths[request], len(plan) > 0
     steps = tested = drafted = 0
     total = expected = 0.0
     while position < end:
@@ -113,15 +113,11 @@ def replay_request(
         verified = asked if asked < offered else offered
         emitted = (asked if asked < held else held) + 1
         emitted = emitted if emitted < left else left  # min() is slower
-        at = (verified + 1 if asked > 0 else 0) * width
-        if grows:
-            later = (position + start) * rows_per_token
-            row = int(later)
-            part, at = later - row, at + row
-            usual = base[at] + part * (base[at + 1] - base[at])
-            more = slope[at] + part * (slope[at + 1] - slope[at])
-        else:
-            usual, more = base[at], slope[at]
+        later = (position + start) * rows_per_token
+        row = int(later)
+        part, at = later - row, (verified + 1 if asked > 0 else 0) * width + row
+        usual = base[at] + part * (base[at + 1] - base[at])
+        more = slope[at] + part * (slope[at + 1] - slope[at])
         noise = of_request + expert_levels[expert_draws[position]]
         seconds = (usual + more * noise) * noise_levels[noise_draws[position]]
         steps += 1
@@ -164,13 +160,9 @@ class DrawnBlock(Struct, frozen=True, kw_only=True, eq=False):
     def plain_time(self, *, with_noise: bool = True) -> FloatArray:
         """Return the time of each request without speculation, with the same noise or none [s]."""
         times, noise, trace = self.times, self.noise, self.trace
-        if not times.later:
-            sums = noise.sums(trace) if with_noise else trace.output_tokens.astype(float)
-            return np.asarray(times.forward_time * sums)
         contexts = np.arange(len(times.rows)) * times.context_step
         forward = [row.forward_time for row in times.rows]
-        by_token = np.interp(np.arange(int(contexts[-1])), contexts, forward)
-        taken = by_token[context_at(trace, times)]
+        taken = np.interp(context_at(trace, times), contexts, forward)
         if with_noise:
             taken *= noise.noise_levels[noise.noise_draws]
         return np.asarray(np.add.reduceat(taken, trace.starts))
@@ -244,10 +236,7 @@ def make_blocks(
 ) -> list[Block]:
     """Return the blocks of a replay, in the order of their requests; `policies` is a count [-]."""
     check("seed", seed, minimum=0, whole=True)
-    if isinstance(source, Sample):
-        tokens = source.num_requests * source.output_tokens
-    else:
-        tokens = len(source.proposed_tokens)
+    tokens = source.num_requests * float(np.mean(source.output_tokens))
     how = {"times": times, "seed": seed, "compiles": is_worth_compiling(policies * tokens)}
     blocks = []
     for i, (first, last) in enumerate(block_bounds(source)):
@@ -261,13 +250,13 @@ Work = tuple[Sequence[Block], Sequence[Choice]]
 """Work for one process: blocks in the order of their requests, and the policies to replay."""
 
 
-def replay_blocks(work: Work, kept: dict[str, Any] | None = None) -> list[tuple[str, pd.DataFrame]]:
+def replay_blocks(work: Work) -> list[tuple[str, pd.DataFrame]]:
     """Replay blocks under several policies; return tables with a row for each request, by policy.
 
-    `kept` maps policies to the states that servers keep from one block to the next.
+    Servers keep the states of their policies from one block to the next.
     """
     blocks, choices = work
-    states, found = {} if kept is None else kept, list[tuple[str, pd.DataFrame]]()
+    states, found = dict[str, Any](), list[tuple[str, pd.DataFrame]]()
     for block in blocks:
         drawn = block.draw()
         shared = {

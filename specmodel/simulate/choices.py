@@ -4,8 +4,7 @@ import importlib
 import inspect
 import json
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 
 from specmodel.core.base.errors import InputError, nearest
 from specmodel.core.base.ranges import whole_of
-from specmodel.core.prediction.by_batch import schedule_of, scheduled_draft_lengths
+from specmodel.core.prediction.by_batch import ByBatch, schedule_of
 from specmodel.simulate.feedback import check_methods
 from specmodel.simulate.policies import Policy
 from specmodel.simulate.policies.known import KNOWN
@@ -70,9 +69,8 @@ class Choice(Struct, frozen=True, kw_only=True):
 
     def lengths(self, max_batch_size: int) -> list[int]:
         """Return the draft lengths by batch size, from 0, of a policy with a schedule [token]."""
-        with _of_policy():
-            schedule = [] if self.schedule is None else self.schedule
-            return scheduled_draft_lengths(schedule, max_batch_size)
+        lengths = ByBatch.of(self.schedule, "policy table").at(range(max_batch_size + 1))
+        return [int(length) for length in lengths]
 
     @property
     def draft_length(self) -> int | None:
@@ -173,10 +171,9 @@ def policy_maker(choice: Choice, step_time: Sequence[float], seed: int) -> Calla
     def make(request: int) -> Policy:
         own = {"generator": stream(seed, POLICY, request)} if draws else {}
         try:
-            with _of_policy():
-                policy = factory(**given, **own)
-        except InputError:
-            raise
+            policy = factory(**given, **own)
+        except InputError as error:
+            raise InputError(f"policy {error.argument}", error.value, error.expected) from None
         except (Exception, SystemExit) as error:
             text = f"{type(error).__name__}: {error}"
             expected = "Creating the policy raised this exception."
@@ -265,13 +262,3 @@ def _settings(
             expected = "settings with plain values, or JSON that is nested less deeply"
             raise InputError("policy", policy, expected) from None
     return settings
-
-
-@contextmanager
-def _of_policy() -> Iterator[None]:
-    """Add the word policy to the argument of an error in the settings of a policy."""
-    try:
-        yield
-    except InputError as error:
-        argument = f"policy {error.argument}"
-        raise InputError(argument, error.value, error.expected) from None

@@ -40,12 +40,10 @@ def oracle_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
             held = np.minimum(asked, rows[:, at].T[:, which].astype(np.int64))
             after = np.maximum(left - 1 - held, 0)
             proposed = trace.proposed_tokens[at]
-            taken = by_proposal[0, proposed]
-            if times.later:
-                row, part = np.divmod(later[at] / times.context_step, 1)
-                row = row.astype(np.int64)
-                taken = by_proposal[row, proposed]
-                taken = taken + part[:, None] * (by_proposal[row + 1, proposed] - taken)
+            row, part = np.divmod(later[at] * table.rows_per_token, 1)
+            row = row.astype(np.int64)
+            taken = by_proposal[row, proposed]
+            taken = taken + part[:, None] * (by_proposal[row + 1, proposed] - taken)
             total = taken + least[lanes[:, None], after]
             plan[at] = np.argmin(total, axis=1)
             least[lanes, left] = total.min(axis=1)

@@ -253,10 +253,8 @@ def _timed(asked: Mapping[str, Any], where: Where, source: Source) -> dict[str, 
     own["context_length"] = start = asked.get("context_length", DEFAULT_CONTEXT_LENGTH)
     if asked.get("fixed_context"):
         growth = 0
-    elif isinstance(source, Sample):
-        growth = source.output_tokens
-    elif source.prompt_tokens is None:
-        growth = int(source.output_tokens.max())
+    elif isinstance(source, Sample) or source.prompt_tokens is None:
+        growth = int(np.max(source.output_tokens))
     else:
         own["context_length"] = start = int(source.prompt_tokens.min())
         growth = int((source.prompt_tokens + source.output_tokens).max()) - start

@@ -2,7 +2,6 @@
 
 import pickle
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -107,17 +106,15 @@ def simulate(
     for choice in replayed:
         check_choice(choice, times)
     blocks = make_blocks(source, times, variation or Variation(), seed, len(replayed))
-    # a single process replays all policies block by block, and keeps the states of servers
-    is_spread = min(workers, len(blocks)) > 1
-    kept = [choice for choice in replayed if choice.state == "server" and is_spread]
-    others = [choice for choice in replayed if choice not in kept]
+    # servers keep the state of a policy from block to block
+    kept = [choice for choice in replayed if choice.state == "server"]
+    others = [choice for choice in replayed if choice.state != "server"]
     pieces: list[Work] = [([block], others) for block in blocks if others]
     pieces += [(blocks, [choice]) for choice in kept]
-    run = replay_blocks if is_spread else partial(replay_blocks, kept={})
     workers = min(workers, len(pieces))
     _check_workers(workers, replayed)
     tables: dict[str, list[pd.DataFrame]] = {choice.name: [] for choice in replayed}
-    for (own, policies), found in results(pieces, run, workers, processes=True):
+    for (own, policies), found in results(pieces, replay_blocks, workers, processes=True):
         for name, table in found:
             tables[name].append(table)
         if progress is not None and policies[0] is pieces[0][1][0]:
@@ -126,9 +123,7 @@ def simulate(
 
 
 def _check_workers(workers: int, policies: Sequence[Choice]) -> None:
-    """Refuse fewer than 1 worker, and several if a policy cannot be sent to other processes."""
-    if workers < 1:
-        raise InputError("workers", workers, "at least 1")
+    """Refuse several workers if a policy cannot be sent to other processes."""
     try:
         pickle.dumps(policies if workers > 1 else None)
     except (pickle.PicklingError, AttributeError, TypeError) as error:

@@ -62,12 +62,6 @@ class Noise(NamedTuple):
     expert_levels: Any
     noise_levels: Any
 
-    def sums(self, trace: Trace) -> FloatArray:
-        """Return the sum of the factors on times over the positions of each request [-]."""
-        draws = np.add.reduceat(self.noise_draws, trace.starts, dtype=np.int64)
-        width = self.noise_levels[1] - self.noise_levels[0]
-        return np.asarray(trace.output_tokens * self.noise_levels[0] + draws * width)
-
 
 def draw_noise(trace: Trace, variation: Variation, generator: np.random.Generator) -> Noise:
     """Return the noise of every request and position; it does not depend on the policy."""

@@ -100,14 +100,11 @@ def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[
 
 def block_bounds(source: Source) -> list[tuple[int, int]]:
     """Return the first request of each block, and the first request of the next block, in order."""
-    if isinstance(source, Sample):
-        size = min(BLOCK_REQUESTS, max(int(BLOCK_POSITIONS / source.output_tokens), 1))
-        edges = [*range(0, source.num_requests, size), source.num_requests]
-    else:
-        ends, edges = np.cumsum(source.output_tokens), [0]
-        while edges[-1] < source.num_requests:
-            before = ends[edges[-1]] - source.output_tokens[edges[-1]]
-            fitting = int(np.searchsorted(ends, before + BLOCK_POSITIONS, side="right"))
-            most = min(edges[-1] + BLOCK_REQUESTS, source.num_requests)
-            edges.append(min(max(fitting, edges[-1] + 1), most))
+    ends = np.cumsum(np.broadcast_to(source.output_tokens, source.num_requests))
+    edges = [0]
+    while edges[-1] < len(ends):
+        before = ends[edges[-1] - 1] if edges[-1] else 0
+        fitting = int(np.searchsorted(ends, before + BLOCK_POSITIONS, side="right"))
+        most = min(edges[-1] + BLOCK_REQUESTS, len(ends))
+        edges.append(min(max(fitting, edges[-1] + 1), most))
     return list(itertools.pairwise(edges))

@@ -108,9 +108,10 @@ class ReplayTimes(Struct, frozen=True, kw_only=True, eq=False):
         With `pauses`, a step with draft length 0 has the paused time, or else the time of a
         decode step.
         """
-        plain = [row.paused_time if pauses else row.forward_time for row in self.rows]
-        base = [[time, *row.step_time] for time, row in zip(plain, self.rows, strict=True)]
-        slope = [[0.0, *row.expert_time] for row in self.rows]
+        rows = self.rows if self.later else (self, self)
+        plain = [row.paused_time if pauses else row.forward_time for row in rows]
+        base = [[time, *row.step_time] for time, row in zip(plain, rows, strict=True)]
+        slope = [[0.0, *row.expert_time] for row in rows]
         return StepTable(
             base=np.ravel(base, order="F"),
             slope=np.ravel(slope, order="F"),
