@@ -20,6 +20,7 @@ from published.roles import MAX_TOKENS, mixed_third
 from specmodel.calibrate.fit.kernels import KernelFitting
 from specmodel.core.base.errors import InputError
 from specmodel.core.layers.batch import Layout
+from specmodel.core.layers.blocks import Tokens
 from specmodel.core.layers.compressed import CompressedAttention
 from specmodel.core.layers.residuals import HyperConnections
 from specmodel.core.layers.stream import Stream
@@ -184,7 +185,10 @@ def stream_work(
         first = rows.iloc[0]
         stream = Stream(hidden_size=int(first["hidden_size"]), **alike)
         of = _STREAMS.before if first["operation"] == "pre" else _STREAMS.after
-        yield rows.index.to_numpy(), [of(rows["num_tokens"].to_numpy(float), stream, _BLOCKS)]
+        yield (
+            rows.index.to_numpy(),
+            [of(Tokens(stream, rows["num_tokens"].to_numpy(float)), _BLOCKS)],
+        )
 
 
 def fit_stream_modules(

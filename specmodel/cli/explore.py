@@ -77,11 +77,12 @@ def _write(folder: str, start: dict[str, str], *, overwrite: bool) -> None:
 
     Existing pages are replaced only with `overwrite`.
     """
-    from specmodel.core.base.files import write_text
+    from specmodel.core.base.files import refusing, write_text
     from specmodel.show.web.address import Address
     from specmodel.show.web.pages import SCENARIOS, static_page
 
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    with refusing(folder, "output", "a folder"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
     titles = {" ".join(start.values()): urlencode(start)} if start else SCENARIOS
     names = {re.sub(r"\W+", "-", title.lower()).strip("-"): at for title, at in titles.items()}
     pages = {f"{folder}/{name}.html": address for name, address in names.items()}

@@ -285,8 +285,10 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
     listed with the reason. In the answer, bias is the mean of the signed errors.
     """
     from specmodel.core.base.units import check as check_number
-    from specmodel.show.plots.figures import save_figure
+    from specmodel.show.plots.figures import check_figure, save_figure
 
+    if options["figure"] is not None:
+        check_figure("figure", options["figure"])
     most = options["max_error"]
     if most is not None:
         check_number("max_error", most, minimum=0)

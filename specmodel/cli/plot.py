@@ -106,7 +106,7 @@ def _table(kind: str, path: str | None) -> "pd.DataFrame":
 
 def _chosen(table: "pd.DataFrame", where: tuple[str, ...]) -> "pd.DataFrame":
     """Return the rows that match every COLUMN=VALUES."""
-    from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     for text in where:
         name, has_values, values = text.partition("=")
@@ -115,7 +115,8 @@ def _chosen(table: "pd.DataFrame", where: tuple[str, ...]) -> "pd.DataFrame":
             raise InputError("where", text, expected)
         column = table[name]
         if is_numeric_dtype(column) and not is_bool_dtype(column):
-            parse = parse_values if is_integer_dtype(column) else parse_numbers
+            is_whole = (column.dropna() % 1 == 0).all()  # blank cells make whole numbers floats
+            parse = parse_values if is_whole else parse_numbers
             is_chosen = column.isin(parse("where", values))
         else:
             texts = [values, *(value.strip() for value in values.split(","))]

@@ -5,6 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from specmodel.cli import settings
+from specmodel.cli.helping import NAMES
 from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
 from specmodel.core.base.errors import refuse_given
@@ -15,13 +16,7 @@ BATCH_SIZES = "1:256:x2"
 """Default batch sizes."""
 _SIZES = {"lengths": "1:512:x2", "peak": "1:512", "terms": "1,16,128", "tasks": "1,8,32"}
 """Default batch sizes of views that have other ones."""
-_HOW = {
-    "verdict": ("tpot_target", "columns", "interval", "components", "gpu_hour_price"),
-    "lengths": ("interval",),
-    "peak": ("interval",),
-    "tasks": ("interval",),
-    "plain": ("interval", "components", "gpu_hour_price"),
-}
+_HOW = {view: names.split() for view, names in NAMES["views"].items()}
 """Display options of each view."""
 _SHOWN = [name for name in VIEWS if name != "break-even"]  # which is a command
 _VIEW = f"What to print: {', '.join(f'{name} ({VIEWS[name][1]})' for name in _SHOWN)}."

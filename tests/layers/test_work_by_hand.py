@@ -99,7 +99,7 @@ def test_dense_blocks_read_and_write_what_their_three_kernels_hand_on():
     h, width = 64.0, 256.0
     model = load_architecture("llama-3.1-8b")
     run = Tokens(replace(model.stream, hidden_size=h), np.float64(TOKENS))
-    products, acted = dense_block("dense_ffn", run, width, 1, is_gated=True, dtype="bf16").values()
+    products, acted = dense_block("dense_ffn", run, width, 1, is_gated=True).values()
     assert products.activation_bytes == TOKENS * ((h + 2 * width) + (width + h)) * 2
     assert acted.activation_bytes == TOKENS * (2 * width + width) * 2
     assert (products.kernels, acted.kernels, products.depth) == (2, 1, h + width)

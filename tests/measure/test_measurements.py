@@ -180,9 +180,9 @@ def test_times_of_the_data_sheet_that_are_taken(kind: str) -> None:
     for times, is_taken in ((0.29, False), (0.31, True), (99, True), (101, False)):
         table = check_measurements(planted(kind).assign(latency=times * sheet))
         if is_taken:
-            check_plausible(table, H200)
+            check_plausible(kind, "bf16", table, H200)
         else:
-            assert "times the data" in refusal(check_plausible, table, H200)
+            assert "times the data" in refusal(check_plausible, kind, "bf16", table, H200)
 
 
 @pytest.mark.parametrize(("kind", "depths"), [*((kind, None) for kind in KINDS), ("gemm", 1)])
@@ -203,4 +203,4 @@ def test_more_points_than_parameters_are_needed(kind: str, depths: int | None) -
 def test_a_dtype_without_a_peak_names_those_there_are() -> None:
     t4 = load_hardware("t4")
     table = check_measurements(GEMM.assign(activation_dtype="fp32"))
-    refused(r"^activation_dtype: got 'fp32'; .*fp16", check_plausible, table, t4)
+    refused(r"^activation_dtype: got 'fp32'; .*fp16", check_plausible, "gemm", "bf16", table, t4)

@@ -2,8 +2,8 @@
 
 They cover every architecture, drafter, layout, dtype, engine, form of acceptance, interval and
 tree. Where one moves on purpose, ``PYTHONPATH=tests python tests/prediction/test_predictions.py``
-writes the table anew, in the commit that says why; CHANGELOG.md tells users under "Numbers that moved". The columns
-up to `interval` are the arguments, the others are predicted.
+writes the table anew, in the commit that says why; CHANGELOG.md tells users under "Numbers that
+moved". The columns up to `interval` are the arguments, the others are predicted.
 """
 
 import csv

@@ -79,8 +79,13 @@ def calibrate_rows(
         text = toml_text(profile) + "\n"
     else:
         profile, text = load_hardware(start), hardware_text(start)
-    fits, doubtful = _fit_what_can_be(check_measurements(rows), profile)
-    broken = _missed(timed, fits, doubtful)
+    refused: dict[tuple[str, str], InputError] = {}
+    fits, doubts = fit_kernels(check_measurements(rows), profile, refused), dict[str, list[str]]()
+    for (kind, dtype), error in refused.items():
+        if not fits:
+            raise error
+        doubts.setdefault(kind, []).append(f"missing in the profile{_in(dtype)} ({error})")
+    broken = _missed(timed, fits, doubts)
     source = f"specmodel calibrate, {info.name}, driver {info.driver}"
     stack = fitted_stack(fits, version=info.version, source=source, date=date)
     moved = drift(timed)
@@ -96,42 +101,24 @@ def calibrate_rows(
         skipped=dict(zip(noted["point"], noted["note"], strict=True)),
         link=measured_link(timed),
         flags=flags,
-        doubtful=doubtful,
+        doubtful={kind: "; ".join(reasons) for kind, reasons in doubts.items()},
     )
 
 
-def _fit_what_can_be(
-    table: pd.DataFrame, profile: HardwareProfile
-) -> tuple[Fittings, dict[str, str]]:
-    """Return the fits, and the reason for each kind that cannot be fitted."""
-    doubtful, kept = dict[str, str](), table
-    try:
-        fits = fit_kernels(table, profile)
-    except InputError:
-        for kind, dtype, part in groups(table):
-            try:
-                fit_kernels(part, profile)
-            except InputError as error:
-                kept = kept.drop(part.index)
-                if kept.empty:
-                    raise
-                of = "" if dtype in DTYPES else f" in {dtype}"
-                doubtful[kind] = f"missing in the profile{of} ({error})"
-        fits = fit_kernels(kept, profile)
-    return fits, doubtful
+def _missed(timed: pd.DataFrame, fits: Fittings, doubts: dict[str, list[str]]) -> list[str]:
+    """Return a sentence for each kind and dtype that does not follow its law.
 
-
-def _missed(timed: pd.DataFrame, fits: Fittings, doubtful: dict[str, str]) -> list[str]:
-    """Return a sentence for each kind that does not follow its law.
-
-    Kinds whose timings are noisy are added to `doubtful`.
+    Those whose timings are noisy are added to `doubts`.
     """
     broken = list[str]()
-    for (kind, _), fitting in fits.items():
-        if (error := fitting.fit.mean_error) <= MISSED:
+    kinds = [kind for kind, _ in fits]
+    for kind, dtype, own in groups(timed[timed["component"].isin(kinds)]):
+        error = fits[kind, dtype].fit.mean_error if (kind, dtype) in fits else 0.0
+        if error <= MISSED:
             continue
-        missed = f"fitted with a mean error of {error:.0%} (2 to 10 % on an idle machine)"
-        own = timed[timed["component"] == kind]
+        missed = (
+            f"fitted{_in(dtype)} with a mean error of {error:.0%} (2 to 10 % on an idle machine)"
+        )
         is_late = own["repeat"] > own["repeat"].median()
         differ = _halves_differ(own["latency"], own["point"], is_late)
         halves = f"earlier and later repeats differ by {differ:.1%}"
@@ -139,8 +126,13 @@ def _missed(timed: pd.DataFrame, fits: Fittings, doubtful: dict[str, str]) -> li
             law = "the kernels do not follow the law of the fit"
             broken.append(f"{kind} is {missed}. As {halves}, noise is not the cause: {law}")
         else:
-            doubtful[kind] = f"{missed}; {halves}, so the timings are noisy"
+            doubts.setdefault(kind, []).append(f"{missed}; {halves}, so the timings are noisy")
     return broken
+
+
+def _in(dtype: str) -> str:
+    """Return the words for a dtype that is not the usual one of its kind."""
+    return "" if dtype in DTYPES else f" in {dtype}"
 
 
 def noise(timed: pd.DataFrame) -> dict[str, float]:

@@ -100,7 +100,11 @@ Fittings: TypeAlias = dict[tuple[str, str], KernelFitting]
 """Fits by kind and dtype of weights or KV."""
 
 
-def fit_kernels(table: pd.DataFrame, hardware: HardwareProfile) -> Fittings:
+def fit_kernels(
+    table: pd.DataFrame,
+    hardware: HardwareProfile,
+    refused: dict[tuple[str, str], InputError] | None = None,
+) -> Fittings:
     """Fit launch times, efficiencies, sharpness and tiles to measured kernels.
 
     Parameters
@@ -109,6 +113,8 @@ def fit_kernels(table: pd.DataFrame, hardware: HardwareProfile) -> Fittings:
         Table from `measurements.check_measurements`.
     hardware
         The device. Its peaks stay, and the fit finds the share that kernels achieve.
+    refused
+        If given, kinds that cannot be fitted are left out, and their errors are added here.
 
     Returns
     -------
@@ -139,21 +145,35 @@ def fit_kernels(table: pd.DataFrame, hardware: HardwareProfile) -> Fittings:
     compute efficiencies may exceed 1: memory and compute times add up, so each is shorter than the
     measured sum, and attention may compute in a wider dtype than GEMMs.
     """
-    timed_work.check_plausible(table, hardware)
     found, computed = Fittings(), dict[str, float]()
     for kind, dtype, rows in sorted(groups(table), key=lambda group: group[0] != "gemm"):
-        arithmetic = timed_work.work_of(kind, rows).dtype
-        bounds = _bounds(kind, rows, hardware, computed.get(arithmetic, 1.0))
-        held = KernelParameters()
-        if KIND_FITS[kind].dense == "taken":
-            held = replace(held, compute_efficiency=computed.get(FITTED_DTYPE, 1.0))
-            if hardware.kind == "gpu" and (rows["stack"] == TORCH).all():
-                held = replace(held, tile_rows=FLASH_ROWS)
-        found[kind, dtype] = fitting = _fit(_Problem(kind, hardware, held, bounds), rows)
+        try:
+            timed_work.check_plausible(kind, dtype, rows, hardware)
+            fitting = _fitting(kind, rows, hardware, computed)
+        except InputError as error:
+            if refused is None:
+                raise
+            refused[kind, dtype] = error
+            continue
+        found[kind, dtype] = fitting
         unsure = fitting.result.at_bound + fitting.result.undetermined
         if kind == "gemm" and "compute_efficiency" not in unsure:
+            arithmetic = timed_work.work_of(kind, rows).dtype
             computed.setdefault(arithmetic, fitting.fit.compute_efficiency)
     return found
+
+
+def _fitting(
+    kind: str, rows: pd.DataFrame, hardware: HardwareProfile, computed: Mapping[str, float]
+) -> KernelFitting:
+    """Return the fit of one kind and dtype; `computed` has the efficiency of GEMMs by dtype [-]."""
+    arithmetic, held = timed_work.work_of(kind, rows).dtype, KernelParameters()
+    bounds = _bounds(kind, rows, hardware, computed.get(arithmetic, 1.0))
+    if KIND_FITS[kind].dense == "taken":
+        held = replace(held, compute_efficiency=computed.get(FITTED_DTYPE, 1.0))
+        if hardware.kind == "gpu" and (rows["stack"] == TORCH).all():
+            held = replace(held, tile_rows=FLASH_ROWS)
+    return _fit(_Problem(kind, hardware, held, bounds), rows)
 
 
 def fitted_stack(fits: Fittings, *, version: str, source: str, date: str) -> FittedStack:

@@ -143,30 +143,28 @@ def is_streamed(work: Work, hardware: HardwareProfile) -> NDArray[np.bool_]:
     return np.asarray(work.weight_bytes + work.cache_bytes > kept)
 
 
-def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
-    """Raise an InputError if times seem to be in another unit or from another device.
+def check_plausible(kind: str, dtype: str, rows: pd.DataFrame, hardware: HardwareProfile) -> None:
+    """Raise an InputError if times of one kind seem to be in another unit or from another device.
 
     Only points that are too large for the cache are checked.
     """
-    low, high = PLAUSIBLE
-    for kind, dtype, rows in tables.groups(table):
-        work = work_of(kind, rows)
-        is_cold = is_streamed(work, hardware)
-        if not is_cold.any():
-            continue
-        moved = work.weight_bytes + work.cache_bytes + work.activation_bytes
-        computing = np.asarray(work.flop) / hardware.peak_flops_per_s(work.dtype)
-        if hardware.kind == "cpu" and tables.STORED[kind] == "kv_dtype":
-            computing = 0.0 * computing  # attention may compute in a wider dtype, if that is faster
-        allowed = np.maximum(moved / hardware.memory.peak_bytes_per_s, computing)
-        median = float(np.median((rows["latency"].to_numpy() / allowed)[is_cold]))
-        if not low <= median <= high:
-            unit = "milliseconds or microseconds" if median > high else "minutes, or another device"
-            raise InputError(
-                "measurements.latency",
-                f"a median of {median:.3g} times the data sheet's for {kind} {dtype}",
-                f"seconds, {low:g} to {high:g} times the data sheet's. Is the column in {unit}?",
-            )
+    (low, high), work = PLAUSIBLE, work_of(kind, rows)
+    is_cold = is_streamed(work, hardware)
+    if not is_cold.any():
+        return
+    moved = work.weight_bytes + work.cache_bytes + work.activation_bytes
+    computing = np.asarray(work.flop) / hardware.peak_flops_per_s(work.dtype)
+    if hardware.kind == "cpu" and tables.STORED[kind] == "kv_dtype":
+        computing = 0.0 * computing  # attention may compute in a wider dtype, if that is faster
+    allowed = np.maximum(moved / hardware.memory.peak_bytes_per_s, computing)
+    median = float(np.median((rows["latency"].to_numpy() / allowed)[is_cold]))
+    if not low <= median <= high:
+        unit = "milliseconds or microseconds" if median > high else "minutes, or another device"
+        raise InputError(
+            "measurements.latency",
+            f"a median of {median:.3g} times the data sheet's for {kind} {dtype}",
+            f"seconds, {low:g} to {high:g} times the data sheet's. Is the column in {unit}?",
+        )
 
 
 def predicted_time(
@@ -232,10 +230,10 @@ def predict_measured(
     device = str(table["hardware"].iloc[0])
     if device in list_hardware() and load_hardware(device).name != hardware.name:
         raise InputError("measurements.hardware", device, f"a table measured on {hardware.name}")
-    check_plausible(table, hardware)
     kernels = choose_kernels(hardware, stack, str(table["stack"].iloc[0]))
     parts = []
     for kind, dtype, rows in tables.groups(table):
+        check_plausible(kind, dtype, rows, hardware)
         judged = tables.judged_rows(rows)
         if len(judged):
             judged = judge(kind, judged, hardware, kernels.parameters(kind, dtype))

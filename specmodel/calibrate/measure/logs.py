@@ -31,7 +31,7 @@ _POSITION = re.compile(r".*\b(?:pos|position|token) *([0-9]{1,2})(?: accept[a-z]
 _HUMP, _SPACES = re.compile("(?<=[a-z])(?=[A-Z])"), str.maketrans("#_-", "   ")
 """A capital and the signs that separate the words of a name."""
 
-_VALUE = r"[0-9]*\.?[0-9]+"
+_VALUE = r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
 _FIGURE = re.compile(
     r"(?P<name>[\w#/. -]++)(?:(?:\((?!server)[\w/. ]+\))?[\"']?\s*+[:=|│┃]\s*+[(\[]?\s*+"
     rf"(?P<values>{_VALUE}%?(?:,\s*{_VALUE}%?)*))?"

@@ -186,6 +186,11 @@ def _medians_of_repeats(part: pd.DataFrame, key: list[str]) -> pd.DataFrame:
     if "reference_latency" not in part:
         return part.groupby(key, dropna=False, sort=False)["latency"].median().reset_index()
     need_columns(part, ("point", "group"), "rows with reference_latency")
+    for name in ("point", "group"):
+        if part[name].isna().any():
+            raise InputError(
+                f"{ARGUMENT}.{name}", None, "a name in each row with reference_latency"
+            )
     reference = pd.Series(numbers(part, "reference_latency"), part.index)
     part = part.assign(latency=part["latency"] / reference)
     same = ["point", "group", *(name for name in key if name != "active_experts")]

@@ -1,6 +1,7 @@
 """Read acceptance from the counters of a running vLLM, in saved scrapes of ``/metrics``."""
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -165,7 +166,7 @@ def _read_scrape(
     for name, labels, value in samples(text, where):
         if name.startswith("vllm:"):
             reason = "none found: speculation may be off"
-        if name in (RUNNING, EMITTED, FIRST) and value > 0:  # neither negative nor NaN
+        if name in (RUNNING, EMITTED, FIRST) and 0 < value < math.inf:  # not NaN
             others[labels.get("model_name", "")][name] += value
         if name in COUNTERS:
             model_name, engine, counter = _series(name, labels)

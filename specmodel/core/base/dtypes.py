@@ -13,21 +13,8 @@ Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
 _TABLES: dict[str, dict[str, Any]] = toml_tables(Path(__file__).parent / "data/dtypes.toml")
 _OF_GGUF: dict[str, float] = _TABLES["gguf_bits"]
 
-BYTES_PER_ELEMENT: dict[str, float] = {
-    "fp32": 4.0,
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "fp8": 1.0,
-    "fp8_block": (8 + 32 / 128**2) / 8,
-    "mxfp8": 8.25 / 8,
-    "int8": 1.0,
-    **{f"int8_g{size}": (8 + 16 / size) / 8 for size in (128, 64, 32)},
-    "fp4": 4.5 / 8,
-    "mxfp4": 4.25 / 8,
-    "int4": (4 + 20 / 128) / 8,
-    **{f"int4_g{size}": (4 + 16 / size) / 8 for size in (128, 64, 32, 16)},
-    **{name: bits / 8 for name, bits in _OF_GGUF.items()},
-}
+_BITS: dict[str, float] = _TABLES["bits"] | _OF_GGUF
+BYTES_PER_ELEMENT = {name: bits / 8 for name, bits in _BITS.items()}
 """Size of one element, including its share of a scale [B]. fp4 (NVFP4) has a scale of 8 bits for 16
 elements, mxfp4 and mxfp8 8 bits for 32 elements, and int4 16 bits and a 4-bit zero point for 128
 elements. int4_g128 and other names with _g have 16 bits for a group of this size, without zero

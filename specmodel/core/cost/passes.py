@@ -132,51 +132,30 @@ def side_by_side(
         return found
     one, streams = next(iter(second.values())), [Demand(*np.zeros(3)), Demand(*np.zeros(3))]
     for stack in timed:
-        t = stack.times
+        t, total = stack.times, stack.times.total_time
         for i, name in enumerate(stack.names):
             is_own = name in second
             if is_own or name.startswith(one.beside):
-                alone = t.busy_time[i] + (_row(t.link_time, i) + _row(t.launch_time, i))
-                own = alone, _row(t.reading_time, i), t.compute_time[i]
+                own = total[i], np.asarray(t.reading_time)[i], t.compute_time[i]
                 streams[is_own] = Demand(*map(add, streams[is_own], own))
     few = np.minimum(np.maximum(2 - tokens / one.beside_tokens, 0), 1)
     alone = streams[0].time + streams[1].time
     hidden = few * (alone - two_streams_time(*streams))
     share = hidden / np.maximum(streams[1].time, np.finfo(float).tiny)
     for place, stack in enumerate(timed):
-        rows = [i for i, name in enumerate(stack.names) if name in second]
-        if rows:
-            found[place] = replace(stack, times=_partly_hidden(stack.times, rows, share))
+        rows, times = [name in second for name in stack.names], stack.times
+        if any(rows):
+            shape = np.broadcast_shapes(np.shape(share), times.busy_time.shape[1:])
+            shares = np.zeros((len(rows), *shape))
+            shares[rows] = share
+            hidden = times.total_time * shares
+            times = replace(times.scaled(1 - shares), hidden_time=hidden)
+            found[place] = replace(stack, times=times)
     return found
-
-
-def _partly_hidden(times: ComponentTime, rows: Sequence[int], share: FloatArray) -> ComponentTime:
-    """Return `times` with a share of some components (`rows`) moved to `hidden_time`."""
-    shape = np.broadcast_shapes(np.shape(share), times.busy_time.shape[1:])
-    hidden, shown = np.zeros((len(times.busy_time), *shape)), dict[str, FloatArray]()
-    for name in _OF_KERNELS:
-        values = getattr(times, name)
-        if not isinstance(values, float):  # 0 for all components
-            shown[name] = np.empty_like(hidden)
-            shown[name][...] = values  # faster than a product of all rows
-    for i in rows:
-        total = times.busy_time[i] + (_row(times.link_time, i) + _row(times.launch_time, i))
-        hidden[i] = total * share
-        for values in shown.values():
-            values[i] *= 1 - share
-    return replace(times, hidden_time=hidden, **shown)
-
-
-def _row(values: Value, i: int) -> Value:
-    return values[i] if isinstance(values, np.ndarray) and values.ndim else values
 
 
 def stacked(values: Sequence[Value]) -> FloatArray:
     """Return values of components along a first axis, each broadcast with the others."""
-    if all(isinstance(value, float) for value in values):
-        return np.array(values)
-    if len(values) == 1:
-        return np.asarray(values[0])[None]
     return np.stack(np.broadcast_arrays(*values))
 
 
@@ -257,26 +236,13 @@ class PassTime(Struct, frozen=True, eq=False, dict=True):
     def gpu_time(self) -> FloatArray:
         """Time of the pass without the host's [s]."""
         total: Value = 0.0
-        if self.factors:
-            total = self._by_kind()
-        else:
-            for stack in self.timed:
-                for time in stack.times.total_time:  # in the same order for any number of points
-                    total = total + time
-        return np.asarray(total * self.common + self.beside)
-
-    def _by_kind(self) -> Value:
-        """Return the time of all components, each with the factor of its kind [s]."""
-        # kernels of a kind are summed first, as a factor may have many draws for a few points
-        sums: dict[str, Value] = {}
         for stack in self.timed:
             times = stack.times
             sent = np.atleast_1d(times.link_time).sum(axis=0)
-            sums[MESSAGES] = sums.get(MESSAGES, 0.0) + sent
+            total = total + sent * self.factors.get(MESSAGES, 1.0)
             for kind, time in zip(stack.kinds, times.busy_time + times.launch_time, strict=True):
-                key = kind if kind in self.factors else ""
-                sums[key] = sums.get(key, 0.0) + time
-        return sum((time * self.factors.get(kind, 1.0) for kind, time in sums.items()), 0.0)
+                total = total + time * self.factors.get(kind, 1.0)
+        return np.asarray(total * self.common + self.beside)
 
     @cached_property
     def total_time(self) -> FloatArray:

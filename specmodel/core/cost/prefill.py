@@ -1,12 +1,11 @@
 """Compute the time of a prompt's prefill, and the share of it in steps of other requests."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from specmodel.core.base.units import FloatArray, Numeric, check
-from specmodel.core.cost.blocks import Cuts
 from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.latency import KernelErrors, draft_pass, launched, target_pass
 from specmodel.core.cost.passes import PassTime
@@ -73,7 +72,10 @@ def prompt_read(
     if errors:
         alone = alone.scaled(errors.verify, errors.deployment)
         draft = draft.scaled(errors.draft, errors.deployment) if draft else None
-    return Prompt(alone, _added_at(deployment, points, errors), draft)
+    batch, context = points["batch_size"], points["context_length"]
+    decoding = SequenceGroup(batch_size=batch, context_length=context)
+    added = added_by_prompts(deployment, prompts, decoding, errors=errors)
+    return Prompt(alone, added, draft)
 
 
 def added_by_prompts(
@@ -108,31 +110,6 @@ def added_time(added: PassTime, plain_time: FloatArray, hides_host: Hiding) -> F
         return added.total_time
     both = PassTime(beside=plain_time + added.gpu_time, launch_time=added.launch_time)
     return both.waiting().total_time - plain_time
-
-
-def _added_at(
-    deployment: Deployment, points: Mapping[str, FloatArray], errors: KernelErrors | None
-) -> PassTime:
-    """Return what a prompt adds to a decode step, in blocks of many points."""
-    names = ("batch_size", "context_length", "prompt_length")
-
-    def of(requests: FloatArray, context: FloatArray, tokens: FloatArray) -> PassTime:
-        decoding = SequenceGroup(batch_size=requests, context_length=context)
-        prompts = (whole_prompts(deployment, tokens),)
-        return added_by_prompts(deployment, prompts, decoding, errors=errors)
-
-    arrays = [points[name] for name in names]
-    cuts = Cuts(np.broadcast_shapes(*map(np.shape, arrays)))
-    if errors or not cuts.shape:
-        return of(*arrays)
-
-    def of_block(block: slice) -> dict[str, FloatArray]:
-        added = of(*(cuts.cut(array, block) for array in arrays))
-        times = {name: getattr(added, name) for name in ("host_time", "launch_time")}
-        return times | {"beside": added.gpu_time}
-
-    times: dict[str, Any] = {**cuts.whole(of_block)}
-    return PassTime(**times)
 
 
 def _sustained(deployment: Deployment, read: PassTime) -> PassTime:

@@ -6,9 +6,8 @@ separate stack, as contexts often vary along a separate axis.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
-from operator import itemgetter
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -19,7 +18,6 @@ from specmodel.core.algebra.roofline import KernelParameters, Value
 from specmodel.core.base.units import FloatArray
 from specmodel.core.cost.forward import work_at
 from specmodel.core.cost.passes import (
-    ComponentTime,
     Links,
     PassTime,
     TimeStack,
@@ -45,26 +43,11 @@ _QUANTITIES = (
 )
 """Fields of `Work` that decide the time on the GPU."""
 
-_MOVED = frozenset(_QUANTITIES) - {"kernels", "rows", "spread", "width"}
-"""Quantities of which a component needs at least one, unless it only launches and sends."""
-
-_USED_WITH = {
-    "groups": {"group_time"},
-    "depth": {"depth_time", "result_terms"},
-    "rows": {"tile_rows", "reread_rows", "vector_rows"},
-    "spread": {"tile_rows", "reread_rows", "vector_rereads"},
-    "width": {"tile_width"},
-}
-"""Quantities on which times depend only if one of these parameters of the kernels is not 0."""
-
 _SENT = ("link_bytes", "network_bytes", "reduced_bytes")
 _MESSAGES = ("collectives", "reductions", "link_hops", "network_hops", "ranks")
 """Fields of `Work` that decide the time of messages: variable in a pass, and constant."""
 
 _PARAMETERS = tuple(KernelParameters.__struct_fields__)
-
-_MOST_TOGETHER = 2**12
-"""Points above which components are evaluated one by one, as their arrays exceed a cache [-]."""
 
 _FEW = 2**6
 """Points up to which components are evaluated together, whatever they depend on [-]."""
@@ -77,10 +60,8 @@ Sum: TypeAlias = tuple[FloatArray | None, tuple[tuple[Measure, FloatArray], ...]
 of arrays."""
 
 
-class Stack(Struct, frozen=True, eq=False, dict=True):
+class Stack(Struct, frozen=True, eq=False):
     """Components that are evaluated together, along the first axis of arrays.
-
-    A plain number is common to all components, as NumPy needs less time for it than for an array.
 
     Parameters
     ----------
@@ -119,12 +100,7 @@ class Stack(Struct, frozen=True, eq=False, dict=True):
             quantities[name] = value
         work, links = Work(**quantities, **self.messages), self.links
         link_time = communication_time(work, links) if links else 0.0
-        if _MOVED.isdisjoint(quantities):
-            none, k = np.zeros(np.shape(link_time)[:1]), self.parameters
-            launched = work.kernels * (k.launch_time + kernel_time)
-            times = ComponentTime(none, none, 0.0, link_time, launched, none, k.sharpness)
-        else:
-            times = time_on_gpu(work, self.parameters, self.peaks, kernel_time, link_time)
+        times = time_on_gpu(work, self.parameters, self.peaks, kernel_time, link_time)
         return TimeStack(self.names, self.kinds, self.causes, times)
 
     def with_axes(self, axes: int) -> "Stack":
@@ -136,27 +112,14 @@ class Stack(Struct, frozen=True, eq=False, dict=True):
                 values = asdict(part).values() if part else ()
                 drawn += [value[None] for value in values if isinstance(value, np.ndarray)]
             least = max(axes, *map(np.ndim, drawn), *map(np.ndim, self.peaks))
-            self._known[axes] = self._changed(lambda array: with_axes(array, least))
+            self._known[axes] = self._changed(least)
         return self._known[axes]
 
-    @cached_property
-    def single(self) -> "tuple[Stack, ...]":
-        """Each component by itself."""
-        return tuple(
-            replace(
-                self._changed(itemgetter(own)),
-                names=self.names[own],
-                kinds=self.kinds[own],
-                causes=self.causes[own],
-            )
-            for own in (slice(i, i + 1) for i in range(len(self.names)))
-        )
-
-    def _changed(self, of_array: Callable[[FloatArray], FloatArray]) -> "Stack":
-        """Return the stack with `of_array` applied to each of its arrays."""
+    def _changed(self, axes: int) -> "Stack":
+        """Return the stack with at least `axes` axes of each of its arrays."""
 
         def change(value: Any) -> Any:
-            return of_array(value) if isinstance(value, np.ndarray) else value
+            return with_axes(value, axes) if isinstance(value, np.ndarray) else value
 
         sums = {
             name: (change(constant), tuple((m, change(factor)) for m, factor in terms))
@@ -248,9 +211,8 @@ class PassProgram(Struct, frozen=True, eq=False):
         for stack in self.stacks(is_few=only == "all" and math.prod(whole) <= _FEW):
             if only != "all" and stack.has_context == (only == "free"):
                 continue
-            shape = whole if stack.has_context else free
-            for part in (stack,) if math.prod(shape) <= _MOST_TOGETHER else stack.single:
-                times.append(part.with_axes(1 + len(shape)).times(carried, kernel_time))
+            axes = 1 + len(whole if stack.has_context else free)
+            times.append(stack.with_axes(axes).times(carried, kernel_time))
         if self.second and only != "contexts":
             times = side_by_side(times, self.second, carried.replica.num_tokens)
         active = active_experts_of(self.experts) if self.experts else None
@@ -273,15 +235,13 @@ def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernel
             parts[i] = replace(parts[i], cache_bytes=streamed, activation_bytes=0.0)
             taken[i] = replace(own, activation_efficiency=1.0), dtype
     values = {name: [getattr(own, name) for own, _ in taken] for name in _PARAMETERS}
-    parameters: dict[str, Any] = {n: _common_or_stacked(each) for n, each in values.items()}
+    parameters: dict[str, Any] = {n: stacked(each) for n, each in values.items()}
     memory: list[Any] = [hardware.memory.peak_bytes_per_s] * len(parts)
     arithmetic: list[Any] = [hardware.peak_flops_per_s(dtype) for _, dtype in taken]
     has_messages = parts[0].has_messages
     names = [*_QUANTITIES, *(_SENT if has_messages else ())]
-    bent = frozenset[str]().union(*(own.bends for own, _ in taken))
-    names = [n for n in names if n not in _USED_WITH or bent & _USED_WITH[n]]
     sums = {name: _sum([getattr(work, name) for work in parts]) for name in names}
-    sums = {name: (c, terms) for name, (c, terms) in sums.items() if terms or np.any(c)}
+    sums = {n: s for n, s in sums.items() if n == "flop" or s[1] or np.any(s[0])}
     sent = {name: getattr(parts[0], name) for name in _MESSAGES} if has_messages else {}
     return Stack(
         names=tuple(works),
@@ -289,7 +249,7 @@ def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernel
         causes=tuple(work.memory_cause for work in parts),
         sums=sums,
         parameters=KernelParameters(**parameters),
-        peaks=(_common_or_stacked(memory), _common_or_stacked(arithmetic)),
+        peaks=(stacked(memory), stacked(arithmetic)),
         has_context=any(m.has_context for _, terms in sums.values() for m, _ in terms),
         messages=sent,
         links=links_of(hardware, kernels.link_stack) if sent else None,
@@ -303,9 +263,3 @@ def _sum(quantities: Sequence[Form | float]) -> Sum:
     factors = {m: stacked([form.terms.get(m, 0.0) for form in forms]) for m in measures}
     constant = stacked([form.constant for form in forms])
     return None if factors and not constant.any() else constant, tuple(factors.items())
-
-
-def _common_or_stacked(values: Sequence[Any]) -> Any:
-    """Return the value that all components share, or an array with the value of each."""
-    is_plain = all(value is None or isinstance(value, float) for value in values)
-    return values[0] if is_plain and len(set(values)) == 1 else stacked(values)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from specmodel.core.base import records
 from specmodel.core.base.bounds import Day, Portion, Spread
@@ -135,15 +135,13 @@ def llama_cpp_kernels(hardware: HardwareProfile, table: LlamaCpp | None = None) 
         for dtype in limit.dtypes
     }
     fits: dict[str, dict[str, Any]] = {"gemm": {}, "experts": {}, "attention": {}}
-    for kind in fits:
-        own = getattr(rates, kind)
+    for kind, of_kind in fits.items():
+        own: dict[str, Rates] = getattr(rates, kind)
+        own = {dtype: own["int4"] for each, dtype in rows if each == kind} | own
         for dtype, fitted in own.items():
-            fits[kind][dtype] = _fit(kind, fitted, rates, hardware, rows.get((kind, dtype)))
-            for other in _BY_DTYPE.get(dtype, ()):
-                fits[kind].setdefault(other, fits[kind][dtype])
-        for of_kind, dtype in rows:
-            if of_kind == kind and dtype not in own:
-                fits[kind][dtype] = _fit(kind, own["int4"], rates, hardware, rows[kind, dtype])
+            most = rows.get((kind, dtype), fitted.vector_rows)
+            of_kind[dtype] = _fit(kind, replace(fitted, vector_rows=most), rates, hardware)
+        fits[kind] = _with_alike(of_kind)
     fits["host_experts"] = _of_host(known.backends["cpu"], hardware)
     told = {"version": known.version, "source": known.source, "date": known.date}
     return stack_kernels(LLAMA_CPP, records.build(FittedStack, told | fits, LLAMA_CPP))
@@ -172,7 +170,7 @@ def _of_host(cpu: OfBackend, hardware: HardwareProfile) -> dict[str, Any]:
     found = {}
     for dtype, rates in cpu.experts.items():
         rates = replace(rates, vector_rows=OFFLOADED - 1)
-        own = _fit("experts", rates, cpu, hardware, None)
+        own = _fit("experts", rates, cpu, hardware)
         by_host = 2 * rates.vector_rate * (hardware.host_cores or _CORES)
         found[dtype] = own | {
             "launch_time": _HOPS,
@@ -182,34 +180,28 @@ def _of_host(cpu: OfBackend, hardware: HardwareProfile) -> dict[str, Any]:
             "compute_efficiency": 0.3,
             "sharpness": 2.0,
         }
-        for other in _BY_DTYPE.get(dtype, ()):
-            found[other] = found[dtype]
-    return found
+    return _with_alike(found)
 
 
-def _fit(
-    kind: str, rates: Rates, backend: OfBackend, hardware: HardwareProfile, rows: float | None
-) -> dict[str, Any]:
+def _with_alike(fits: dict[str, Any]) -> dict[str, Any]:
+    """Return fits by dtype, also for further dtypes with the same kernels."""
+    return {other: fits[d] for d in fits for other in _BY_DTYPE.get(d, ())} | fits
+
+
+def _fit(kind: str, rates: Rates, backend: OfBackend, hardware: HardwareProfile) -> dict[str, Any]:
     """Return a record of `KernelFit` for the kernels of a device."""
-    by_vectors = 2 * rates.vector_rate * hardware.num_multiprocessors
+    own = asdict(rates)
+    by_vectors = 2 * own.pop("vector_rate") * hardware.num_multiprocessors
     return {
+        **own,
         "launch_time": backend.expert_launch_time if kind == "experts" else backend.launch_time,
-        "memory_efficiency": rates.memory_efficiency,
-        "compute_efficiency": rates.compute_efficiency,
-        "sharpness": rates.sharpness,
-        "tile_rows": rates.tile_rows,
-        "vector_rows": rates.vector_rows if rows is None else rows,
         "vector_memory_efficiency": rates.memory_efficiency,
         "vector_compute_efficiency": by_vectors / hardware.peak_flops_per_s("bf16"),
-        "vector_rereads": rates.vector_rereads,
         "arithmetic_dtype": "bf16",
-        "num_points": backend.num_points,
-        "num_judged": backend.num_points,
+        **dict.fromkeys(("num_points", "num_judged"), backend.num_points),
         "is_held_out": True,
-        "mean_error": backend.spread,
-        "median_error": backend.spread,
+        **dict.fromkeys(("mean_error", "median_error", "shape_spread"), backend.spread),
         "percentile_90_error": 2 * backend.spread,
-        "shape_spread": backend.spread,
         "row_spread": 0.0,
         "varied": [],
         "covariance": [],

@@ -151,6 +151,11 @@ class Shape(Record, frozen=True, kw_only=True):
         return self.experts.mean_experts_per_token if self.experts else 1
 
     @property
+    def activation_ratio(self) -> float:
+        """Share of the routed experts that a token uses, MoESD's ρ [-]."""
+        return self.experts.activation_ratio if self.experts else 1.0
+
+    @property
     def outer_dtype(self) -> StorageDtype:
         """Dtype of embedding and router, and of the LM head unless `head_dtype` is given."""
         return self.embedding_dtype or self.input_projection_dtype

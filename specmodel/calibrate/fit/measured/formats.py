@@ -235,11 +235,11 @@ def _place(row: Cells) -> dict[str, Any]:
         place |= {"hardware": shipped_gpu(name)} if name else {}
     tensor = row.values.get("tensor")
     others = [row.values.get(name) or 1 for name in ("pipeline", "expert", "data")]
-    if tensor is None or not all(type(n) is int and 0 < n < _MOST_GPUS for n in (tensor, *others)):
+    if not all(n in range(1, _MOST_GPUS) for n in (tensor, *others)):
         return place
-    pipeline, expert, data = others
+    size, pipeline, expert, data = (int(n or 1) for n in (tensor, *others))
     is_shared = str(row.values.get("attention_data")).lower() == "true"
-    place["num_gpus"] = gpus = tensor * pipeline * (1 if is_shared else data)
+    place["num_gpus"] = gpus = size * pipeline * (1 if is_shared else data)
     if pipeline == 1 and (data == 1 or is_shared):
         replicas = gpus if is_shared and row.values.get("data") is None else data
         place |= zip(GPU_DEGREES, (max(gpus // replicas, 1), replicas, expert), strict=True)

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from specmodel.calibrate.fit.measured.aliases import shipped_model
+from specmodel.calibrate.fit.measured.aliases import TABLES, shipped_model
 from specmodel.calibrate.fit.measured.tables import DEFAULT_CONTEXT, Served
 from specmodel.calibrate.measure.arguments import acceptance_arguments
 from specmodel.core.algebra.speculation import solve_acceptance_rate
@@ -27,14 +27,7 @@ from specmodel.core.models.checkpoints import checkpoint
 MOST_APART = 0.1  # share by which the requests that ran may exceed the concurrency [-]
 MOST_PER_EVENT = 1.2  # most tokens of an event of a stream, on average, without a draft [token]
 SAME_LOAD = 1.05  # largest ratio of lengths of runs with the same load [-]
-_BOUNDS: dict[str, dict[str, Any]] = {
-    "value": {"minimum": 1 / LARGEST_NUMBER},
-    "batch_size": {"minimum": 1},
-    "concurrency": {"minimum": 1},
-    "draft_length": {"minimum": 0, "whole": True},
-    "topk": {"minimum": 1, "whole": True},
-    "verify_tokens": {"minimum": 1, "whole": True},
-}
+_BOUNDS: dict[str, dict[str, Any]] = TABLES["runs"]["bounds"]
 """Bounds of the fields of a run."""
 
 
