@@ -148,11 +148,11 @@ def split_by_length(
 
 
 def runs_of_proposing(slots: FloatArray, share: float) -> FloatArray:
-    """Return the mean number of runs of neighbouring slots with a proposal, at least 1 [-].
+    """Return the mean number of runs of neighbouring slots with a proposal, above 0 [-].
 
     Each of the `slots` has a proposal with chance `share`, independently of the others [-].
     """
-    return np.maximum(share + (slots - 1) * share * (1 - share), 1.0)
+    return np.maximum(share + (slots - 1) * share * (1 - share), np.finfo(float).tiny)
 
 
 LAUNCHES_OF_PIECES = 4.0
