@@ -19,8 +19,8 @@ import pandas as pd
 
 from specmodel import load_architecture
 from specmodel.core.drafters.acceptance import measured_acceptance
+from specmodel.core.drafters.measured_heads import typical_heads
 from specmodel.core.drafters.published import taken_drafter, usual_drafter
-from specmodel.core.drafters.typical import typical_heads
 
 TARGETS = (
     *("deepseek-v4-flash", "mimo-v2.5", "hy3", "glm-5.3-flash", "glm-5.2", "qwen3.8-flash-next"),

@@ -17,6 +17,7 @@ from specmodel.core.base.units import FloatArray
 from specmodel.core.cost.deploying import resolve
 from specmodel.core.machines.engine import load_engine
 from specmodel.core.prediction.columns import DECODE_COLUMNS
+from specmodel.core.prediction.evaluate import evaluate
 from specmodel.core.prediction.intervals import CENTRAL, central_intervals
 from specmodel.core.prediction.predicting import plain_points, predict_deployed
 
@@ -149,18 +150,10 @@ def _least(rows: list[Served]) -> FloatArray:
     points, _ = plain_points(values["batch_size"], *load, lockstep=values.get("lockstep"))
     points |= {"draft_length": np.zeros(()), "verify_tokens": np.ones(())}
     measured = np.array([row.measured for row in rows])
+    own = evaluate(deployment, points, Acceptance(acceptance_rate=0.0))
     room = np.array(
         [
-            _room(
-                central_intervals(
-                    deployment,
-                    points,
-                    Acceptance(acceptance_rate=0.0),
-                    columns=_TPOT,
-                    deployment_spread=spread,
-                )["tpot"],
-                measured,
-            )
+            _room(central_intervals(own, columns=_TPOT, deployment_spread=spread)["tpot"], measured)
             for spread in SPREADS.tolist()
         ]
     )

@@ -48,7 +48,7 @@ def predict(*, view: str, **options: Any) -> forms.Answer:
     """
     from specmodel.cli.options import case_from
     from specmodel.core.base.units import parse_seconds
-    from specmodel.core.prediction.predicting import predicted
+    from specmodel.core.prediction.predicting import predicted, priced
 
     how = _how(view, options)
     is_usual = options["batch_size"] is None
@@ -56,11 +56,7 @@ def predict(*, view: str, **options: Any) -> forms.Answer:
     if view == "plain":
         return _plain(options, how)
     case, price = case_from(options), how.pop("gpu_hour_price", None)
-    p = predicted(case if view in ("verdict", "tasks") else case.drafting())
-    if price is not None:
-        from specmodel.core.prediction.priced import priced
-
-        p = priced(p, price)
+    p = priced(predicted(case if view in ("verdict", "tasks") else case.drafting()), price)
     if view == "terms" and is_usual:
         p = replace(p, assumptions={"batch_size": options["batch_size"]} | p.assumptions)
     if "tpot_target" in how:
@@ -84,8 +80,7 @@ def _plain(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
     from specmodel.cli.options import case_from
     from specmodel.core.prediction.accepted import ACCEPTANCE
     from specmodel.core.prediction.decoding import decoded
-    from specmodel.core.prediction.predicting import with_intervals
-    from specmodel.core.prediction.priced import priced
+    from specmodel.core.prediction.predicting import priced, with_intervals
 
     drafts = ("draft_length", "verify_tokens", "tree_width", "max_draft_length", *ACCEPTANCE)
     drafts = (*drafts, "measured_draft_length", "acceptance_spread", "proposal_rate")

@@ -23,8 +23,8 @@ from specmodel.core.base.units import LARGEST_PRICE, Numeric, check, parse_secon
 from specmodel.core.cost.deploying import LOOKUP, OF_LOOKUPS
 from specmodel.core.cost.layouts import layouts_of
 from specmodel.core.cost.where import ARGUMENTS, USUAL, Manner, literal, where_of
+from specmodel.core.drafters.measured_heads import NAMES as TYPICAL
 from specmodel.core.drafters.names import is_lookup
-from specmodel.core.drafters.typical import NAMES as TYPICAL
 from specmodel.core.prediction.case import LONGEST_SEARCHED, Case, case_of
 from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.predicting import predicted, with_known_intervals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,10 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
     keeps_last: bool = True
     since: str = ""
     start: str = ""
+    option: str
+    program: str
+    words: Mapping[str, str]
+    file: str
 
     def check_drafter(self, case: Case) -> None:
         """Check that the engine can change the draft length of this kind of drafter."""
@@ -83,11 +87,22 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
 
     def place(self, schedule: Schedule, drafter: str, path: str | None) -> str:
         """Return as text where to put a schedule, and which options and keys it needs."""
-        options = _sglang_options(schedule.max_draft_length, drafter, path)
+        options = self.options(drafter, schedule.max_draft_length, path)
         needs = " (DRAFTER: the drafter's path)" if _file(drafter, path) == "DRAFTER" else ""
-        if drafter not in _VLLM_METHODS:
+        if drafter not in self.words:
             needs = ' (add the "method" and the path of its "model")'
         return self.where.format(options=options, needs=needs)
+
+    def drafter_words(self, drafter: str, path: str | None, length: int = 0) -> str:
+        """Return the engine's words for a drafter and its path; "" if it does not know them."""
+        path = _file(drafter, path)
+        file = self.file.format(path, quoted=json.dumps(path)) if path else ""
+        return self.words.get(drafter, "").format(file=file, length=length)
+
+    def options(self, drafter: str, length: int, path: str | None) -> str:
+        """Return the options for one draft length [token]; "" if there are none for the drafter."""
+        words = self.drafter_words(drafter, path, length)
+        return self.option.format(words, length=length, tokens=length + 1) if words else ""
 
     def fragment(
         self, schedule: Schedule, drafter: str = "", num_modules: int = 1, path: str | None = ""
@@ -190,7 +205,7 @@ def _vllm(schedule: Schedule, drafter: str, num_modules: int, path: str | None) 
     number. The text contains the next multiple, which no range needs to reach.
     """
     ranges = [f"[{first}, {last}, {length}]" for first, last, length in schedule.ranges]
-    method = _vllm_method(drafter, path)
+    method = CONFIG_FORMATS["vllm"].drafter_words(drafter, path)
     table = _fill(' "num_speculative_tokens_per_batch_size": [', ranges, "]}")
     longest = _in_modules(schedule.max_draft_length, num_modules)
     if len(schedule.ranges) == 1 and longest == schedule.max_draft_length:
@@ -201,15 +216,6 @@ def _vllm(schedule: Schedule, drafter: str, num_modules: int, path: str | None) 
 def _in_modules(length: int, num_modules: int) -> int:
     """Return the shortest length, from `length` on, that vLLM accepts of several modules."""
     return length if length <= num_modules else -(-length // num_modules) * num_modules
-
-
-def _vllm_method(drafter: str, path: str | None) -> str:
-    """Return the keys of vLLM's JSON that name a drafter; "" if vLLM does not know the drafter."""
-    if drafter not in _VLLM_METHODS:
-        return ""
-    method, file = f'"method": "{_VLLM_METHODS[drafter]}", ', _file(drafter, path)
-    method += f'"model": {json.dumps(file)}, ' if file else ""
-    return method + ('"parallel_drafting": true, ' if drafter in ("p-eagle", "pard") else "")
 
 
 def _file(drafter: str, path: str | None) -> str:
@@ -226,19 +232,10 @@ def one_length(
     Both are "" if the engine has no options for this drafter. `drafter` is the kind of drafter. An
     empty `path` prints as DRAFTER. None means that the target's checkpoint contains the drafter.
     """
-    file = _file(drafter, path)
-    if engine == "vllm" and (method := _vllm_method(drafter, path)):
-        fields = f'{method}"num_speculative_tokens": {_in_modules(length, num_modules)}'
-        return f"--speculative-config '{{{fields}}}'", "vllm serve"
-    if engine == "sglang" and drafter in CONFIG_FORMATS["sglang"].drafters:
-        return _sglang_options(length, drafter, path), "sglang.launch_server"
-    if engine == "llama.cpp" and drafter in _LLAMA_TYPES:
-        model = f" --spec-draft-model {file}" if file else ""
-        return f"--spec-type {_LLAMA_TYPES[drafter]}{model} --spec-draft-n-max {length}", _SERVER
-    if engine == "trtllm" and drafter in _TENSORRT_LLM:
-        fields = _TENSORRT_LLM[drafter].format(length).replace("DRAFTER", file)
-        return f"speculative_config: {{decoding_type: {fields}}}", "the YAML of trtllm-serve"
-    return "", ""
+    config = CONFIG_FORMATS.get(_OF_STACKS.get(engine, engine))
+    length = _in_modules(length, num_modules) if engine == "vllm" else length
+    options = config.options(drafter, length, path) if config else ""
+    return (options, config.program) if config and options else ("", "")
 
 
 def _tensorrt_llm(schedule: Schedule, *_: Any) -> str:
@@ -258,17 +255,6 @@ def _sglang(schedule: Schedule, *_: Any) -> str:
     return _fill("{", [json.dumps(slot)[1:-1] for slot in slots], "}")
 
 
-def _sglang_options(length: int, drafter: str, path: str | None) -> str:
-    """Return SGLang's start options for chains, which draft one token at each position."""
-    algorithm = {"eagle3": "EAGLE3", "mtp": "NEXTN", "assistant": "NEXTN"}.get(drafter, "EAGLE")
-    file = _file(drafter, path)
-    model = f" --speculative-draft-model-path {file}" if file else ""
-    return (
-        f"--speculative-algorithm {algorithm}{model} --speculative-eagle-topk 1"
-        f" --speculative-num-steps {length} --speculative-num-draft-tokens {length + 1}"
-    )
-
-
 def _llama(schedule: Schedule, drafter: str, num_modules: int, path: str | None) -> str:
     """Return llama-server's options for the longest draft, as it keeps one at all batch sizes."""
     return one_length("llama.cpp", drafter, schedule.max_draft_length, num_modules, path)[0]
@@ -283,8 +269,6 @@ def _fill(opening: str, entries: list[str], closing: str) -> str:
 
 
 _ROWS = toml_tables(Path(__file__).parent / "data/config_formats.toml")
-_VLLM_METHODS, _TENSORRT_LLM = _ROWS["methods"], _ROWS["decoding_types"]
-_LLAMA_TYPES, _SERVER = _ROWS["spec_types"], "llama-server"
 _OF_STACKS = {"trtllm": "tensorrt-llm"}
 """Formats whose name differs from that of the stack, by stack."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import factorial
 from typing import TYPE_CHECKING, Any
 
@@ -131,17 +130,10 @@ def explain(prediction: Prediction) -> Explanation:
     after_verify = evaluation.times.reject_time + evaluation.replay_time
     of_pass[VERIFY_TERMS.index("overhead")] -= after_verify / plain
     ideal = 1 + prediction.deployment.drafter.proposal_rate * prediction.draft_length
-    tokens = np.stack([ideal, prediction.tokens_per_step])
-    efficiency, speedup = np.zeros_like(of_pass), np.zeros((len(SPEEDUP_TERMS), *shape))
-    points = tuple(range(1, relative.ndim))
-    acting = of_pass.any(axis=points)
-    efficiency[acting] = _in_chunks(
-        lambda costs: shapley_values(1 / (1 + coalition_sums(costs))), of_pass[acting]
-    )
+    one = np.ones(shape)
+    efficiency = _contributions(of_pass, one, one)[:-1]  # none of them is rejection
     efficiency = np.where(efficiency.sum(axis=0) > 0, 0.0, efficiency)  # it is at most 1
-    acting = relative.any(axis=points)
-    costs = np.concatenate([tokens, relative[acting]])
-    speedup[np.append(acting, True)] = _in_chunks(_speedup_terms, costs)
+    speedup = _contributions(relative, ideal, prediction.tokens_per_step)
     return Explanation(
         prediction=prediction,
         target_efficiency=_of_layers(prediction, VERIFY_TERMS, efficiency),
@@ -158,24 +150,22 @@ def _of_layers(
     return {n: value for n, value in zip(names, values, strict=True) if n not in missing}
 
 
-def _speedup_terms(columns: FloatArray) -> FloatArray:
-    """Return the Shapley values of the causes and of rejection, which reduce the speedup [-].
+def _contributions(costs: FloatArray, ideal: FloatArray, tokens: FloatArray) -> FloatArray:
+    """Return the Shapley values of causes, and of rejection, in ``tokens / (1 + costs)`` [-].
 
-    The first two columns are ideal and actual tokens per step, the others the costs of causes.
+    Rejection reduces the `ideal` tokens to `tokens`. Some points are computed at a time, as each
+    needs up to 2^10 numbers. Causes without any cost are left out, as their values are 0.
     """
-    ideal, tokens = columns[:2]
-    cost = 1 + coalition_sums(columns[2:])
-    return shapley_values(np.concatenate([ideal / cost, tokens / cost]))
-
-
-def _in_chunks(function: Callable[[FloatArray], FloatArray], columns: FloatArray) -> FloatArray:
-    """Call a function of columns for some points at a time, as each needs up to 2^10 numbers."""
-    if not columns.size:  # without causes, there are only decode steps
-        return columns
-    flat = columns.reshape(len(columns), -1)
-    starts = range(0, flat.shape[1], CHUNK)
-    parts = [function(flat[:, start : start + CHUNK]) for start in starts]
-    return np.concatenate(parts, axis=1).reshape(-1, *columns.shape[1:])
+    acts = costs.any(axis=tuple(range(1, costs.ndim)))
+    columns = np.concatenate([[ideal, tokens], costs[acts]]).reshape(2 + acts.sum(), -1)
+    parts = []
+    for start in range(0, columns.shape[1], CHUNK):
+        part = columns[:, start : start + CHUNK]
+        cost = 1 + coalition_sums(part[2:])
+        parts.append(shapley_values(np.concatenate([part[0] / cost, part[1] / cost])))
+    found = np.zeros((len(costs) + 1, *ideal.shape))
+    found[np.append(acts, True)] = np.concatenate(parts, axis=1).reshape(-1, *ideal.shape)
+    return found
 
 
 def coalition_sums(terms: FloatArray) -> FloatArray:

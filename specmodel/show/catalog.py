@@ -82,8 +82,7 @@ _TOKENS = "tokens per step\nat 1, 3, 5 drafted"
 
 def _acceptance_rows() -> Iterable[Row]:
     """Yield rows of published acceptance by target and drafter, then rows of heads by kind."""
-    from specmodel.core.drafters.measured_heads import acceptance_by_name
-    from specmodel.core.drafters.typical import NAMES, typical_heads
+    from specmodel.core.drafters.measured_heads import NAMES, acceptance_by_name, typical_heads
 
     for name, published in sorted(acceptance_by_name().items()):
         longest, base = published.longest, published.tasks[published.base]

@@ -10,11 +10,15 @@ from strategies import draft_bytes
 
 from specmodel import deploy, eagle3_drafter, list_architectures, load_architecture, load_drafter
 from specmodel.core.drafters import load_acceptance
-from specmodel.core.drafters.measured_heads import acceptance_by_name, published_head_of
+from specmodel.core.drafters.measured_heads import (
+    QUARTILES_FROM,
+    acceptance_by_name,
+    published_head_of,
+    typical_heads,
+)
 from specmodel.core.drafters.names import named_drafters
 from specmodel.core.drafters.published import rows_of, taken_drafter, usual_drafter
 from specmodel.core.drafters.tasks import MIXED, MIXTURE, TASKS, shares_of, task_shifts
-from specmodel.core.drafters.typical import QUARTILES_FROM, typical_heads
 
 
 @listed

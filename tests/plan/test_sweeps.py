@@ -19,7 +19,7 @@ from specmodel.core.base.naming import counted
 from specmodel.core.drafters.measured_heads import acceptance_by_name
 from specmodel.core.prediction.columns import COLUMN_UNITS
 from specmodel.plan.sweeps import csv_chunks, plan_sweep, sweep, sweep_to_file
-from specmodel.plan.sweeps.parameters import DEFAULT_COLUMNS
+from specmodel.plan.sweeps.plan import DEFAULT_COLUMNS
 
 LAST = (
     *("context_length", "batch_size", "draft_length", "verify_tokens"),
@@ -140,7 +140,7 @@ def test_popularity_may_be_files_which_tell_sweeps_apart(tmp_path, monkeypatch):
     known |= {plan_sweep(axes, columns=["speedup"]).identity}
     path.write_text("0.25 " * 8, encoding="utf-8")
     known |= {plan_sweep(axes).identity}
-    monkeypatch.setattr("specmodel.plan.sweeps.parameters.__version__", "0.0")
+    monkeypatch.setattr("specmodel.plan.sweeps.plan.__version__", "0.0")
     assert len(known | {plan_sweep(axes).identity}) == 4
 
 

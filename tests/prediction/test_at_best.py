@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from specmodel import Acceptance, deploy, predict
 from specmodel.core.prediction.cautions import notes_at_best
-from specmodel.core.prediction.predicting import best_lengths
+from specmodel.core.prediction.predicting import predict_deployed
 
 WHERE = {"target": "qwen3.5-397b-a17b", "drafter": "mtp", "hardware": "h200_sxm"}
 LAYOUT = {"tensor_parallel": 1, "data_parallel": 8}
@@ -31,7 +31,13 @@ def test_the_shortest_draft_that_would_gain_more_is_found(rate, is_grid):
         lengths = np.arange(1, LONGEST + 1)[:, None, None]
         p = predict(**WHERE, **LAYOUT, draft_length=lengths, **told)
     else:
-        p = best_lengths(*deployment, acceptance, LONGEST, points)
+        p = predict_deployed(
+            *deployment,
+            acceptance=acceptance,
+            draft_length=None,
+            max_draft_length=LONGEST,
+            **points,
+        )
     held = p.evaluation.held
     gain, fits, needed = each_length(rate)
     memory = replace(p.evaluation.memory, verify_tokens=held.draft_length + 1).total_bytes(SIZES)
@@ -55,7 +61,9 @@ def test_the_shortest_draft_that_would_gain_more_is_found(rate, is_grid):
 
 def test_without_states_memory_ends_no_drafts():
     deployment = deploy(target="mixtral-8x7b", drafter="eagle3", hardware="h100_sxm")
-    p = best_lengths(*deployment, Acceptance(acceptance_rate=0.7), 4, {"batch_size": SIZES})
+    p = predict_deployed(
+        *deployment, acceptance=0.7, draft_length=None, max_draft_length=4, batch_size=SIZES
+    )
     assert p.evaluation.held is None
     assert "memory" not in p.limited_by
 
@@ -63,7 +71,9 @@ def test_without_states_memory_ends_no_drafts():
 def test_what_a_loaded_drafter_costs_is_all_that_the_step_is_longer():
     deployment = deploy(target="mixtral-8x7b", drafter="eagle3", hardware="h200_sxm")
     points = {"batch_size": 64}
-    p = best_lengths(*deployment, Acceptance(acceptance_rate=0.01), 4, points)
+    p = predict_deployed(
+        *deployment, acceptance=0.01, draft_length=None, max_draft_length=4, **points
+    )
     draft, host = float(p.draft_time), float(p.reject_time)
     assert float(p.step_time - p.forward_time) == pytest.approx(draft + host, rel=1e-9)
     assert p.draft_length == 0

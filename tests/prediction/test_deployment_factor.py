@@ -38,8 +38,7 @@ def exact(deployment):
 
 def drawn(deployment, *, points=POINTS | LOAD, spread=None):
     columns = (*COLUMNS, *LOAD_COLUMNS) if "prompt_length" in points else COLUMNS
-    generator = np.random.default_rng(5)
-    asked = deployment, points, RATE, generator, columns
+    asked = evaluate(deployment, points, RATE), np.random.default_rng(5), columns
     return intervals.central_intervals(*asked, deployment_spread=spread)
 
 

@@ -14,6 +14,7 @@ from specmodel.core.machines import FittedStack
 from specmodel.core.machines.fallbacks import stack_kernels
 from specmodel.core.machines.kernels import DATA_SHEET_KERNELS
 from specmodel.core.prediction import intervals
+from specmodel.core.prediction.evaluate import evaluate
 
 FIT = replace(
     load_hardware("h200_sxm").fitted["vllm"].gemm["bf16"],
@@ -74,7 +75,8 @@ def test_data_sheets_have_kinds_of_their_own_and_no_fits():
 def ends(deployment):
     point = {"batch_size": 16.0, "draft_length": 2.0, "verify_tokens": 3.0, "context_length": 9e4}
     points, rate = {n: np.asarray(v) for n, v in point.items()}, Acceptance(acceptance_rate=0.5)
-    drawn = intervals.central_intervals(deployment, points, rate, np.random.default_rng(0))
+    evaluation = evaluate(deployment, points, rate)
+    drawn = intervals.central_intervals(evaluation, np.random.default_rng(0))
     return float(drawn["verify_time"].low), float(drawn["verify_time"].high)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from specmodel import Acceptance, predict
-from specmodel.core.drafters.typical import typical_heads
+from specmodel.core.drafters.measured_heads import typical_heads
 
 WHERE = {"target": "mixtral-8x7b", "hardware": "h100_sxm", "tensor_parallel": 2}
 SIZES = np.array([1, 4, 16, 64, 256])

@@ -26,6 +26,7 @@ from specmodel.core.algebra.experts import expert_use
 from specmodel.core.algebra.routing import zipf_popularity
 from specmodel.core.cost import resolve, step_times
 from specmodel.core.prediction import intervals
+from specmodel.core.prediction.evaluate import evaluate
 
 ENGINE = EngineProfile(
     schema_version=1, name="test", source="invented for tests", kernel_time=2e-6, pass_time=3e-4,
@@ -258,7 +259,7 @@ def test_intervals_are_those_of_errors_left_out_and_count_nothing_twice(monkeypa
     point = {"batch_size": 4.0, "draft_length": 0.0, "verify_tokens": 1.0, "context_length": 512.0}
     points = {name: np.asarray(value) for name, value in point.items()}
     drawn = replace(deployment, kernels=kernels), points, Acceptance(acceptance_rate=0.5)
-    found = intervals.central_intervals(*drawn, np.random.default_rng(3))["forward_time"]
+    found = intervals.central_intervals(evaluate(*drawn), np.random.default_rng(3))["forward_time"]
     plain = step_times(deployment, **points).forward
     parts = [(part.total_time, plain.kinds[name]) for name, part in plain.components.items()]
     erring = sum(time for time, kind in parts if kind != "attention")

@@ -6,7 +6,7 @@ from printed import refused
 
 import specmodel
 from specmodel.core.algebra.money import cost_per_million_tokens
-from specmodel.core.prediction.priced import priced
+from specmodel.core.prediction.predicting import priced
 
 CASE = {"target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h100", "tensor_parallel": 2}
 

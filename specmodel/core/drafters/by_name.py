@@ -20,16 +20,6 @@ from specmodel.core.models.checkpoints import checkpoint
 
 _WRAPPED = "EagleLlamaForCausalLM"
 """Class of the head inside vLLM's wrapper."""
-_OWN_OF_V4 = (
-    "dspark_markov_rank",
-    "dspark_target_layer_ids",
-    "dspark_noise_token_id",
-    "n_mtp_layers",
-    "target_layer_ids",
-    "enable_confidence_head",
-    "confidence_head_with_markov",
-)
-"""Keys of DeepSeek-V4's DSpark head that are not in the configuration of its target."""
 
 
 def list_drafters() -> list[str]:
@@ -151,6 +141,7 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
     from specmodel.core.models.hf.config import architecture_fields
     from specmodel.core.models.hf.drafting import head_kind, is_draft_head
     from specmodel.core.models.hf.files import read_config
+    from specmodel.core.models.hf.keys import table
 
     file = read_config(path, "drafter")
     argument = file.argument
@@ -163,7 +154,8 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
         return built(architecture_fields(keys, argument, file.quantisation()))
 
     if sizes_of_v4 := heads.dspark_of_v4(content, argument):
-        own = {key: value for key, value in content.items() if key not in _OWN_OF_V4}
+        not_own = table("draft_heads")["keys_of_v4"]
+        own = {key: value for key, value in content.items() if key not in not_own}
         return dspark_drafter(
             model(own | {"architectures": ["DeepseekV4ForCausalLM"]}), **sizes_of_v4
         )

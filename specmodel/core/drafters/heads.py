@@ -7,7 +7,7 @@ from specmodel.core.base.dtypes import BYTES_PER_ELEMENT, Dtype
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.records import as_table, build
 from specmodel.core.drafters.passes import Drafter, Rule
-from specmodel.core.drafters.published import HeadShape
+from specmodel.core.drafters.published import HeadShape, published_head
 from specmodel.core.layers.group import Mixer
 from specmodel.core.layers.grouped import GroupedAttention
 from specmodel.core.layers.parts import ForHeads
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from specmodel.core.layers.attention import LatentAttention
 
 
+_LABELS = {"num_layers": "draft_layers", "block_size": "draft_block", "ffn_size": "draft_ffn_size"}
+"""Sizes whose assumptions are listed, and their names in the list."""
+
+
 def one_head(
     target: Architecture, kind: str, head: Architecture, *rules: Rule, **fields: Any
 ) -> Drafter:
@@ -24,6 +28,26 @@ def one_head(
     sizes = target.hidden_size, target.vocabulary_size
     parts = tuple((head, rule) for rule in rules)
     return Drafter(name=kind, parts=parts, is_head=True, target_sizes=sizes, **fields)
+
+
+def head_shape(
+    target: Architecture, name: str, usual: HeadShape, factor: int, **given: int | None
+) -> tuple[HeadShape, tuple[tuple[str, str], ...]]:
+    """Return the sizes of a head, given, published or usual, and the assumptions on them.
+
+    The usual width is that of a dense target, for others `factor` times the hidden size.
+    """
+    known = published_head(target, name).given(**given)
+    dense = 0 if target.is_moe else dense_size(target)
+    usual = usual._replace(ffn_size=dense or factor * target.hidden_size)
+    rules = {"num_layers": "usual", "block_size": "usual"}
+    rules["ffn_size"] = "as the target" if dense else f"{factor} x hidden_size"
+    told = tuple(
+        (_LABELS[field], f"{getattr(usual, field)} ({rule})")
+        for field, rule in rules.items()
+        if getattr(usual, field) and getattr(known, field) is None
+    )
+    return known.usually(**usual._asdict()), (*known.told, *told)
 
 
 def derived_head(target: Architecture, kind: str, shape: HeadShape, mixer: Mixer) -> Architecture:

@@ -24,10 +24,10 @@ from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.where import Where
 from specmodel.core.drafters.acceptance import load_acceptance, measured_acceptance
 from specmodel.core.drafters.by_name import drafter_kind
+from specmodel.core.drafters.measured_heads import NAMES as TYPICAL_NAMES, typical_heads
 from specmodel.core.drafters.names import named_drafters
 from specmodel.core.drafters.published import PRESET
 from specmodel.core.drafters.tasks import MIXTURE, task_text
-from specmodel.core.drafters.typical import NAMES as TYPICAL_NAMES, typical_heads
 
 ACCEPTANCE = ("acceptance", *FORMS)
 """Arguments that give an acceptance; only one of them may be given."""

@@ -23,9 +23,9 @@ from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.layouts import HELD
 from specmodel.core.cost.usual import TOLD, deployed
 from specmodel.core.cost.where import ARGUMENTS, USUAL, Manner, Where, where_of
+from specmodel.core.drafters.measured_heads import TypicalHeads, typical_heads
 from specmodel.core.drafters.published import taken_drafter
 from specmodel.core.drafters.tasks import MIXED
-from specmodel.core.drafters.typical import TypicalHeads, typical_heads
 from specmodel.core.prediction.accepted import OF_ACCEPTANCE, Accepted, kind_of
 from specmodel.core.prediction.by_batch import ByBatch, by_batch
 from specmodel.core.prediction.evaluate import LOAD, LOCKSTEP
@@ -97,7 +97,8 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
 
     def _accepting(self, **changes: Any) -> Case:
         accepted = replace(self.accepted, **changes)
-        acceptance = accepted.taken(self.deployment, self.where)
+        d = self.deployment
+        acceptance = accepted.taken(d, self.where) if d.has_drafter else None
         return replace(self, accepted=accepted, acceptance=acceptance)
 
     def tokens_by_task(self, draft_length: int) -> dict[str, float]:
@@ -114,11 +115,9 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
 
     def elsewhere(self, **changes: Any) -> Case:
         """Return the case with other fields of `where`, resolved again."""
-        where, accepted = replace(self.where, **changes), self.accepted
-        deployment, assumed = _placed(where, self.points, accepted)
-        acceptance = accepted.taken(deployment, where) if deployment.has_drafter else None
-        case = replace(self, where=where, deployment=deployment, assumed=assumed)
-        return replace(case, acceptance=acceptance)
+        where = replace(self.where, **changes)
+        deployment, assumed = _placed(where, self.points, self.accepted)
+        return replace(self, where=where, deployment=deployment, assumed=assumed)._accepting()
 
     def laid_out(self, degrees: Mapping[str, Any]) -> Case:
         """Return the case in other parallel degrees, with the assumptions that follow."""
@@ -195,8 +194,6 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
             known = self.heads.max_draft_length if self.heads else block
             return range(1, (self.max_draft_length or min(known, block)) + 1)
         given = self.draft_length
-        if isinstance(given, ByBatch):
-            return [length for length in given.lengths if length] or [1]
         taken = [int(length) for length in np.ravel(np.asarray(given))]
         if min(taken) < 1:
             expected = "at least 1, as the break-even acceptance needs a draft"

@@ -91,6 +91,9 @@ LOAD_COLUMNS = _columns("load")
 DECODE_COLUMNS = _columns("decoded")
 """Columns of decoding without speculation, in the order of tables."""
 
+(COST,) = _columns("priced")
+"""Further column with a price of a GPU."""
+
 
 def with_interval(name: str) -> tuple[str, ...]:
     """Return the names of a column and its interval's ends, for a speedup also of the chance.

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-import numpy as np
 from msgspec.structs import replace
 
-from specmodel.core.algebra.acceptance import Acceptance
 from specmodel.core.base.units import Numeric
 from specmodel.core.cost.arguments import DeployedPoints, RunArguments
 from specmodel.core.cost.deployment import Deployment
@@ -17,10 +15,9 @@ from specmodel.core.cost.where import Manner
 from specmodel.core.machines.hardware import HardwareProfile
 from specmodel.core.models.architecture import Architecture
 from specmodel.core.prediction.case import Case, case_of
-from specmodel.core.prediction.columns import DECODE_COLUMNS, LOAD_COLUMNS
-from specmodel.core.prediction.evaluate import evaluate
+from specmodel.core.prediction.columns import COLUMNS, DECODE_COLUMNS
 from specmodel.core.prediction.outcome import Prediction
-from specmodel.core.prediction.predicting import plain_points, with_intervals
+from specmodel.core.prediction.predicting import predict_deployed, with_intervals
 
 
 def decode(
@@ -88,9 +85,7 @@ def decode_deployed(
     **others
         Points: the arguments of `cost.arguments.DeployedPoints`.
     """
-    points, notes = plain_points(**others)
-    points["draft_length"] = np.zeros(())
-    evaluation = evaluate(deployment, points, Acceptance(acceptance_rate=0.0))
-    shown = (*DECODE_COLUMNS, *LOAD_COLUMNS) if "prompt_length" in points else DECODE_COLUMNS
-    prediction = Prediction(evaluation=evaluation, assumptions={**assumed, **notes}, shown=shown)
-    return with_intervals(prediction) if interval else prediction
+    none: dict[str, Any] = {"draft_length": 0, "max_draft_length": 1, "acceptance": 0.0}
+    found = predict_deployed(deployment, assumed, **none, **others)
+    found = replace(found, shown=(*DECODE_COLUMNS, *found.shown[len(COLUMNS) :]))
+    return with_intervals(found) if interval else found

@@ -38,9 +38,6 @@ LOAD = ("prompt_length", "output_length")
 LOCKSTEP = "lockstep"
 """Coordinate: whether requests are sent together, and the next ones when all have ended."""
 
-_AT_ONCE = 2**20
-"""Points, times draft lengths, that are compared at once [-]."""
-
 COORDINATES = ("batch_size", "context_length", *LOAD, LOCKSTEP)
 """Coordinates of a point other than its draft."""
 
@@ -264,17 +261,10 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def best(self) -> Best:
         """The best of the lengths considered at each point."""
-        lengths, shape = self.lengths, self._chain_shape
         none = 0.0 if self.deployment.runs_idle_drafter else 1.0
-        best = Best(np.full(shape, -1), np.full(shape, none))
-        step = len(lengths) if self.chains else max(_AT_ONCE // max(best.place.size, 1), 1)
-        for start in range(0, len(lengths), step):
-            part = slice(start, start + step)
-            gains = (self.chains or self.at_lengths(lengths[part])).speedup
-            opened = gains if self._open is None else gains * self._open[part]
-            place, speedup = speculation.first_of_largest(opened, best.speedup, shape)
-            best = Best(np.where(place < 0, best.place, place + start), speedup)
-        return best
+        gains = (self.chains or self.at_lengths(self.lengths)).speedup
+        opened = gains if self._open is None else gains * self._open
+        return Best(*speculation.first_of_largest(opened, none, self._chain_shape))
 
     @property
     def best_draft_length(self) -> FloatArray:

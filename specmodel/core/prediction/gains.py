@@ -7,8 +7,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from specmodel.core.algebra.acceptance import FORMS, Acceptance
+from specmodel.core.algebra.acceptance import FORMS
 from specmodel.core.prediction.columns import COLUMNS
+from specmodel.core.prediction.evaluate import Evaluation, evaluate
 from specmodel.core.prediction.ground import LIKELY
 from specmodel.core.prediction.intervals import (
     Interval,
@@ -59,7 +60,7 @@ def sources_at(prediction: Prediction, row: Mapping[str, Any]) -> dict[str, floa
     """
     if not prediction.states_errors:
         return {}
-    return sources_of_interval(prediction.deployment, *_points_at(prediction, [row]))
+    return sources_of_interval(_at(prediction, [row]))
 
 
 def ends_at(
@@ -81,20 +82,17 @@ def peak_at(
     """
     if not prediction.states_errors or not rows:
         return None, None
-    return peak_interval(prediction.deployment, *_points_at(prediction, rows))
+    return peak_interval(_at(prediction, rows))
 
 
 def _interval_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]], name: str) -> Interval:
     """Return the interval of a column at some rows."""
     columns = [column for column in COLUMNS if column.name == name]
-    asked = _points_at(prediction, rows)
-    return central_intervals(prediction.deployment, *asked, columns=columns)[name]
+    return central_intervals(_at(prediction, rows), columns=columns)[name]
 
 
-def _points_at(
-    prediction: Prediction, rows: Sequence[Mapping[str, Any]]
-) -> tuple[dict[str, Any], Acceptance]:
-    """Return coordinates and acceptance of some rows."""
+def _at(prediction: Prediction, rows: Sequence[Mapping[str, Any]]) -> Evaluation:
+    """Return some rows of a prediction, evaluated by themselves."""
     e, places = prediction.evaluation, [_place(prediction, row) for row in rows]
 
     def taken(values: Any) -> Any:
@@ -104,7 +102,7 @@ def _points_at(
     told = {name: getattr(e.acceptance, name) for name in ("measured_draft_length", *FORMS)}
     told.pop("acceptance_by_position")  # the same for all points
     changed = {name: taken(values) for name, values in told.items() if np.ndim(values)}
-    return points, replace(e.acceptance, **changed)
+    return evaluate(e.deployment, points, replace(e.acceptance, **changed))
 
 
 def _place(prediction: Prediction, row: Mapping[str, Any]) -> int:

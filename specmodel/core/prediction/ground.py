@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from specmodel.core.base.units import FloatArray
 from specmodel.core.cost.deployment import Deployment
@@ -202,15 +202,7 @@ def grounds() -> dict[Cell, Ground]:
 
 
 def _ground(row: dict[str, str]) -> Ground:
-    def shares(acceptance: str) -> Shares:
-        told = (row[f"{acceptance}_{word}"] for word in Shares._fields)
-        return Shares(*(float(share or "nan") for share in told))
-
-    return Ground(
-        cell=Cell(**{name: row[name] for name in Cell._fields}),
-        rows=int(row["rows"]),
-        hosts=int(row["hosts"]),
-        **{name: float(row[name]) for name in ("error", "bias", "spread")},
-        given=shares("given"),
-        published=shares("published"),
-    )
+    told: dict[str, Any] = {"cell": [row[name] for name in Cell._fields]}
+    for acceptance in ("given", "published"):
+        told[acceptance] = [row[f"{acceptance}_{word}"] or "nan" for word in Shares._fields]
+    return convert(row | told, Ground, strict=False)

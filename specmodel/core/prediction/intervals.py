@@ -10,7 +10,6 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from specmodel.core.algebra.acceptance import Acceptance
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.units import FloatArray, Numeric, quantiles
 from specmodel.core.cost.deployment import Deployment
@@ -79,14 +78,11 @@ class Interval(Struct, frozen=True, eq=False):
 
 
 def central_intervals(
-    deployment: Deployment,
-    points: Mapping[str, Any],
-    acceptance: Acceptance,
+    own: Evaluation,
     generator: np.random.Generator | None = None,
     columns: Sequence[Column] = COLUMNS,
     *,
     deployment_spread: float | None = None,
-    own: Evaluation | None = None,
 ) -> dict[str, Interval]:
     """Return central 80 % intervals of times, target efficiency and speedup, by column name.
 
@@ -118,10 +114,9 @@ def central_intervals(
     use of experts is not drawn if it is equal.
 
     Acceptance is exact unless it has a `spread`: then its rate is normal, cut to 0 to 1. `own` is
-    the evaluation of the points without errors, if it is known.
+    the evaluation of the points without errors.
     """
-    steps, shape, _ = _drawn_steps(deployment, points, acceptance, generator, deployment_spread)
-    own = own or evaluate(deployment, points, acceptance)
+    steps, shape, _ = _drawn_steps(own, generator, deployment_spread)
     return {
         column.name: _interval(
             column.of(steps), column.of(own), shape, has_chance=column.name == "speedup"
@@ -131,9 +126,7 @@ def central_intervals(
     }
 
 
-def peak_interval(
-    deployment: Deployment, points: Mapping[str, Any], acceptance: Acceptance
-) -> tuple[int, int]:
+def peak_interval(own: Evaluation) -> tuple[int, int]:
     """Return the central 80 % interval of the batch size with the largest speedup of a curve.
 
     The draws are described in `central_intervals`. Each draw has its peak at one of the batch sizes
@@ -141,27 +134,24 @@ def peak_interval(
     the same at all batch sizes. Errors at a single batch size, which would move the peak further,
     are left out.
     """
-    steps, shape, _ = _drawn_steps(deployment, points, acceptance)
+    steps, shape, _ = _drawn_steps(own)
     peaks = np.broadcast_to(steps.speedup, (DRAWS, *shape)).argmax(axis=-1)
-    own_speedup = np.broadcast_to(evaluate(deployment, points, acceptance).speedup, shape)
-    batch_size = np.broadcast_to(points["batch_size"], shape)
-    sizes, own = np.sort(batch_size[peaks]), batch_size[own_speedup.argmax()]
-    outside = round((1 - CENTRAL) / 2 * DRAWS)
-    return int(min(sizes[outside], own)), int(max(sizes[-1 - outside], own))
+    batch_size = np.broadcast_to(own.points["batch_size"], shape)
+    peak = batch_size[np.broadcast_to(own.speedup, shape).argmax()]
+    sizes, outside = np.sort(batch_size[peaks]), round((1 - CENTRAL) / 2 * DRAWS)
+    return int(min(sizes[outside], peak)), int(max(sizes[-1 - outside], peak))
 
 
-def sources_of_interval(
-    deployment: Deployment, points: Mapping[str, Any], acceptance: Acceptance
-) -> dict[str, float]:
+def sources_of_interval(own: Evaluation) -> dict[str, float]:
     """Return the share of the variance of one point's log speedup by its source [-].
 
     Sources are "acceptance", "routing", "host", which includes the differences between published
     hosts of an engine, and "kernels". The first three are explained linearly by their draws;
     "kernels" is the rest.
     """
-    steps, _, normal = _drawn_steps(deployment, points, acceptance)
+    steps, _, normal = _drawn_steps(own)
     log = np.log(np.broadcast_to(steps.speedup, (DRAWS, 1)))[:, 0]
-    unseen = np.broadcast_to(_unseen(deployment, normal.unseen), DRAWS)
+    unseen = np.broadcast_to(_unseen(own.deployment, normal.unseen), DRAWS)
     of_host = np.column_stack([normal.overheads, normal.step, normal.ground, unseen])
     of_routing = [normal.routing, normal.popularity]
     drawn = np.column_stack([normal.acceptance, *of_routing, of_host])
@@ -175,20 +165,18 @@ def sources_of_interval(
 
 
 def _drawn_steps(
-    deployment: Deployment,
-    points: Mapping[str, Any],
-    acceptance: Acceptance,
+    own: Evaluation,
     generator: np.random.Generator | None = None,
     deployment_spread: float | None = None,
 ) -> tuple[Evaluation, tuple[int, ...], Draws]:
     """Return the points with drawn errors along the first axis, their shape, and the draws."""
+    deployment, points, acceptance = own.deployment, own.points, own.acceptance
     if deployment.kernels.record is None:
         expected = (
             f"Errors of {deployment.kernels.stack} are unknown. Use a fitted or typical stack."
         )
         raise InputError("interval", True, expected)
-    known = 0 if acceptance.form == "acceptance_by_position" else acceptance.rate()
-    shape = np.broadcast_shapes(*(array.shape for array in points.values()), np.shape(known))
+    shape = own.shape
     if np.prod(shape) > MAX_POINTS:
         raise InputError("interval", f"{np.prod(shape):.0f} points", f"at most {MAX_POINTS}")
     draws = (DRAWS,) + (1,) * len(shape)

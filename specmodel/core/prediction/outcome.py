@@ -16,7 +16,7 @@ from specmodel.core.base.units import FloatArray
 from specmodel.core.cost.blocks import BlockedTimes
 from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.steps import StepTimes
-from specmodel.core.drafters.typical import TypicalHeads
+from specmodel.core.drafters.measured_heads import TypicalHeads
 from specmodel.core.prediction.case import Case
 from specmodel.core.prediction.cautions import (
     notes_of_run,

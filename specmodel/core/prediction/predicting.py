@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from specmodel.core.algebra import speculation
 from specmodel.core.algebra.acceptance import ONE_FOR_ALL, Acceptance
 from specmodel.core.algebra.experts import MAX_TOKENS_PER_SEQUENCE
+from specmodel.core.algebra.money import cost_per_million_tokens
 from specmodel.core.base.errors import InputError
-from specmodel.core.base.units import FloatArray, Numeric, check
+from specmodel.core.base.units import LARGEST_PRICE, FloatArray, Numeric, check
 from specmodel.core.cost.arguments import AskedArguments, DeployedPoints
 from specmodel.core.cost.deployment import Deployment
 from specmodel.core.drafters.passes import Drafter, refuse_tokens
@@ -23,7 +24,7 @@ from specmodel.core.prediction.accepted import NEEDS_ACCEPTANCE
 from specmodel.core.prediction.by_batch import ByBatch
 from specmodel.core.prediction.case import LONGEST_SEARCHED, Case, case_of
 from specmodel.core.prediction.cautions import notes_at_best
-from specmodel.core.prediction.columns import COLUMNS, LOAD_COLUMNS
+from specmodel.core.prediction.columns import COLUMNS, COST, LOAD_COLUMNS
 from specmodel.core.prediction.evaluate import LOAD, LOCKSTEP, evaluate, lengths_considered
 from specmodel.core.prediction.intervals import MAX_POINTS, central_intervals
 from specmodel.core.prediction.outcome import Prediction, Turned
@@ -115,11 +116,8 @@ def predict(  # noqa: PLR0913 - keyword-only but for the two words
     [False, True]
     """
     given = locals() | others
-    found = predicted(case_of({n: v for n, v in given.items() if n not in _HOW}))
-    if gpu_hour_price is not None:
-        from specmodel.core.prediction.priced import priced
-
-        found = priced(found, gpu_hour_price)
+    case = case_of({n: v for n, v in given.items() if n not in _HOW})
+    found = priced(predicted(case), gpu_hour_price)
     return with_intervals(found) if interval else found
 
 
@@ -146,30 +144,10 @@ def at_best_lengths(case: Case) -> Prediction:
     A draft length is 0 if no draft pays.
     """
     case.check_trees()
-    longest, acceptance = case.longest_draft(), case.known_acceptance
-    assumed = {**case.alone, **case.longest_told(longest)}
-    found = best_lengths(case.deployment, assumed, acceptance, longest, case.points)
+    longest = case.longest_draft()
+    told = replace(case, assumed={**case.assumed, **case.longest_told(longest)})
+    found = at_given_lengths(told, draft_length=None, max_draft_length=longest)
     return replace(found, case=case)
-
-
-def best_lengths(
-    deployment: Deployment,
-    assumed: Mapping[str, Any],
-    acceptance: Acceptance,
-    longest: int,
-    points: Mapping[str, Any],
-) -> Prediction:
-    """Return the prediction at the best draft length, up to the `longest` [token], of each point.
-
-    `points` are batch sizes and other coordinates of `predict`, without draft lengths.
-    """
-    shape = np.broadcast_shapes(*map(np.shape, points.values()), acceptance.shape)
-    lengths = lengths_considered(deployment, longest, len(shape))
-    told = {"acceptance": acceptance, "max_draft_length": longest, **points}
-    each = predict_deployed(deployment, assumed, draft_length=lengths, **told)
-    chains = each.evaluation
-    best = replace(chains, chains=chains).best_draft_length
-    return replace(each, evaluation=replace(chains.at_lengths(best), chains=chains))
 
 
 def at_all_lengths(case: Case) -> Prediction:
@@ -215,25 +193,18 @@ def turned_round(case: Case) -> Prediction:
     least = tokens if case.has_trees else each.break_even_acceptance_rate
     least = np.where(has_room, least, np.nan)
     # lengths that pay at some acceptance; all lengths if none does
-    able = has_room & (~np.isnan(least) | np.isnan(least).all(axis=0))
+    is_never = np.isnan(least).all(axis=0)
+    able = has_room & (is_never | ~np.isnan(least))
     asked_of = np.where(able, each.speedup, 0) if heads else -np.nan_to_num(least, nan=np.inf)
-    place = asked_of.argmax(axis=0)[np.newaxis]
-
-    def taken(values: FloatArray) -> FloatArray:
-        every = np.broadcast_to(values, each.speedup.shape)
-        return np.asarray(np.take_along_axis(every, place, axis=0)[0])
-
-    is_never = np.isnan(taken(least))
-    found = at_given_lengths(case, **told, draft_length=taken(lengths))
+    taken = np.array(draft_length, dtype=float)[asked_of.argmax(axis=0)]
+    found = at_given_lengths(case, **told, draft_length=taken)
     levels = zip(heads.levels, heads.acceptance, strict=True) if heads else ()
     turned = Turned(
         heads=heads,
-        rate_needed=np.where(is_never, np.nan, taken(each.break_even_acceptance_rate)),
-        tokens_needed=np.where(is_never, np.nan, taken(each.relative_step_time)),
+        rate_needed=np.where(is_never, np.nan, found.break_even_acceptance_rate),
+        tokens_needed=np.where(is_never, np.nan, found.relative_step_time),
         speedups={
-            level: np.asarray(
-                kind.expected_tokens_per_step(found.draft_length) / found.relative_step_time
-            )
+            level: np.asarray(kind.expected_tokens_per_step(taken) / found.relative_step_time)
             for level, kind in levels
         },
     )
@@ -245,7 +216,7 @@ def predict_deployed(
     deployment: Deployment,
     assumed: Mapping[str, Any],
     *,
-    draft_length: Numeric,
+    draft_length: Numeric | None,
     acceptance: Acceptance | Numeric,
     verify_tokens: Numeric | None = None,
     max_draft_length: int | None = None,
@@ -259,7 +230,8 @@ def predict_deployed(
     deployment, assumed
         What runs where, and the assumptions about it, as `deploy` returns them.
     draft_length, verify_tokens
-        Tokens drafted in each step, 0 for none, and tokens verified, by default one more [token].
+        Tokens drafted in each step, 0 for none, and tokens verified, by default one more. If the
+        draft length is None, each point has its best one, 0 if no draft pays [token].
     acceptance
         An `Acceptance`, or the acceptance rate [-].
     max_draft_length
@@ -275,33 +247,37 @@ def predict_deployed(
     if max_draft_length is None:
         most = LONGEST_SEARCHED
         max_draft_length = assumed["max_draft_length"] = min(most, block or most)
-    gamma = speculation.check_draft_length(draft_length, whole=True)
-    tokens = gamma + 1 if verify_tokens is None else _checked_tokens(verify_tokens, gamma)
-    points |= {"draft_length": gamma, "verify_tokens": np.asarray(tokens)}
-    if not deployment.has_drafter and gamma.any():
-        raise InputError("drafter", None, "a drafter, as draft_length is above 0")
     most = speculation.MAX_DRAFT_LENGTH
     longest = check("max_draft_length", max_draft_length, minimum=1, maximum=most, whole=True)
     if not isinstance(acceptance, Acceptance):
         acceptance = Acceptance(acceptance_rate=acceptance)
     if acceptance.source:
         assumed["acceptance"] = acceptance.source
-    _check_shapes(points, acceptance)
-    rate = deployment.drafter.proposal_rate
+    known = int(min(int(longest), acceptance.max_draft_length, block or int(longest)))
+    is_searched = draft_length is None
+    if draft_length is None:
+        axes = len(_checked_shape(points, acceptance))
+        draft_length = lengths_considered(deployment, known, axes)
+    gamma = speculation.check_draft_length(draft_length, whole=True)
+    tokens = gamma + 1 if verify_tokens is None else _checked_tokens(verify_tokens, gamma)
+    points |= {"draft_length": gamma, "verify_tokens": np.asarray(tokens)}
+    if not deployment.has_drafter and gamma.any():
+        raise InputError("drafter", None, "a drafter, as draft_length is above 0")
+    _checked_shape(points, acceptance)
     acceptance = acceptance.measured_at(gamma).at_context(points["context_length"])
-    acceptance = acceptance.where_proposed(rate)
-    known = min(int(longest), acceptance.max_draft_length, block or int(longest))
-    evaluation = evaluate(deployment, points, acceptance, max_draft_length=int(known))
+    acceptance = acceptance.where_proposed(deployment.drafter.proposal_rate)
+    e = evaluate(deployment, points, acceptance, max_draft_length=known)
+    if is_searched:
+        best = replace(e, chains=e).best_draft_length
+        e = replace(e.at_lengths(best), chains=e)
     shown = (*COLUMNS, *LOAD_COLUMNS) if "prompt_length" in points else COLUMNS
-    found = Prediction(evaluation=evaluation, assumptions=assumed, shown=shown)
+    found = Prediction(evaluation=e, assumptions=assumed, shown=shown)
     return with_intervals(found) if interval else found
 
 
 def with_intervals(prediction: Prediction) -> Prediction:
     """Return a prediction with central 80 % intervals, by a Monte Carlo with a fixed seed."""
-    e = prediction.evaluation
-    shown = prediction.shown
-    found = central_intervals(e.deployment, e.points, e.acceptance, columns=shown, own=e)
+    found = central_intervals(prediction.evaluation, columns=prediction.shown)
     return replace(prediction, intervals=found)
 
 
@@ -309,6 +285,19 @@ def with_known_intervals(prediction: Prediction) -> Prediction:
     """Return a prediction with intervals where errors are known and points are not too many."""
     is_wanted = prediction.states_errors and prediction.speedup.size <= MAX_POINTS
     return with_intervals(prediction) if is_wanted else prediction
+
+
+def priced(prediction: Prediction, gpu_hour_price: float | None) -> Prediction:
+    """Return a prediction with the column `cost_per_million_tokens`; unchanged without a price."""
+    if gpu_hour_price is None:
+        return prediction
+    if prediction.turned:
+        raise InputError("gpu_hour_price", gpu_hour_price, NEEDS_ACCEPTANCE)
+    price = check("gpu_hour_price", gpu_hour_price, minimum=0, maximum=LARGEST_PRICE)
+    gpus = prediction.deployment.layout.num_gpus
+    made = next(column.of for column in prediction.shown if column.name == "throughput")
+    cost = replace(COST, source=lambda e: cost_per_million_tokens(price, gpus, made(e)))
+    return replace(prediction, shown=(*prediction.shown, cost))
 
 
 def plain_points(
@@ -352,12 +341,13 @@ def plain_points(
     return points, told
 
 
-def _check_shapes(points: dict[str, FloatArray], acceptance: Acceptance) -> None:
+def _checked_shape(points: dict[str, FloatArray], acceptance: Acceptance) -> tuple[int, ...]:
+    """Return the shape to which points and acceptance broadcast."""
     form, every = acceptance.form, dict[str, Any](points)
     if form not in ONE_FOR_ALL:
-        every[form] = getattr(acceptance, form)
+        every |= {name: getattr(acceptance, name) for name in (form, "measured_draft_length")}
     try:
-        np.broadcast_shapes(*map(np.shape, every.values()))
+        return np.broadcast_shapes(*map(np.shape, every.values()))
     except ValueError:
         varying = {name: np.shape(value) for name, value in every.items() if np.ndim(value)}
         expected = "shapes that broadcast, such as (3, 1) and (4,)"

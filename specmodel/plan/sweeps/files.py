@@ -22,8 +22,7 @@ import numpy as np
 from specmodel.core.base.errors import InputError, import_extra
 from specmodel.core.base.files import followed, refusing, write_bytes
 from specmodel.core.prediction.columns import COLUMNS
-from specmodel.plan.sweeps.parameters import POINT_AXES
-from specmodel.plan.sweeps.plan import FIRST, Part, Plan, plan_sweep
+from specmodel.plan.sweeps.plan import FIRST, POINT_AXES, Part, Plan, plan_sweep
 from specmodel.plan.sweeps.workers import results
 
 if TYPE_CHECKING:

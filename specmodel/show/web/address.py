@@ -18,8 +18,8 @@ from specmodel.core.base.records import is_path
 from specmodel.core.base.units import parse_seconds
 from specmodel.core.cost.where import looked_up
 from specmodel.core.drafters.by_name import list_drafters
+from specmodel.core.drafters.measured_heads import NAMES as TYPICAL
 from specmodel.core.drafters.tasks import MIXTURE, TASKS
-from specmodel.core.drafters.typical import NAMES as TYPICAL
 from specmodel.core.machines.engine import list_engines
 from specmodel.core.machines.hardware import list_hardware
 from specmodel.core.models.architecture import list_architectures

@@ -6,11 +6,11 @@ They are small models of the target's width. Their cache is computed from featur
 from msgspec.structs import replace
 
 from specmodel.core.base.errors import InputError
-from specmodel.core.drafters.heads import dense_size, derived_head, one_head, own_attention
+from specmodel.core.drafters.heads import derived_head, head_shape, one_head, own_attention
 from specmodel.core.drafters.kinds.mtp import own_layers_head
 from specmodel.core.drafters.names import named_drafters
 from specmodel.core.drafters.passes import Drafter, masks_after_anchor, masks_from_anchor
-from specmodel.core.drafters.published import HeadShape, published_head
+from specmodel.core.drafters.published import HeadShape
 from specmodel.core.layers.markov import MarkovHead
 from specmodel.core.models.architecture import Architecture
 
@@ -61,10 +61,11 @@ def dflash_drafter(
     >>> [(p.name, float(p.tokens_per_sequence)) for p in head.passes(15)]
     [('context', 16.0), ('draft pass', 16.0)]
     """
-    shape, told = _shape(target, "dflash", USUAL_DFLASH, num_layers, block_size, num_taps, ffn_size)
-    head, more = _dense_head(target, DFLASH, shape)
+    given = {"num_layers": num_layers, "block_size": block_size, "taps": num_taps}
+    shape, told = head_shape(target, "dflash", USUAL_DFLASH, 3, **given, ffn_size=ffn_size)
+    head = derived_head(target, DFLASH, shape, own_attention(target, shape))
     longest = _drafted_at_most(shape.block_size or 0, known=1)
-    own = {"is_chain": True, "block_size": longest, "assumed": (*told, *more)}
+    own = {"is_chain": True, "block_size": longest, "assumed": told}
     return one_head(target, DFLASH, head, masks_after_anchor, **own)
 
 
@@ -101,8 +102,9 @@ def dspark_drafter(
     module = target.mtp_layer
     of_module = module and module.mixer and module.mixer.for_head
     is_own = bool(of_module and of_module.fills_blocks)
-    usual = USUAL_V4 if is_own else USUAL_DSPARK
-    shape, told = _shape(target, "dspark", usual, num_layers, block_size, num_taps, ffn_size)
+    given = {"num_layers": num_layers, "block_size": block_size, "taps": num_taps}
+    usual, width = (USUAL_V4, 0) if is_own else (USUAL_DSPARK, ffn_size)
+    shape, told = head_shape(target, "dspark", usual, 3, **given, ffn_size=width)
     if module is not None and is_own:
         if ffn_size is not None:
             expected = f"A head of {target.name} has experts instead. Remove `ffn_size`."
@@ -110,42 +112,13 @@ def dspark_drafter(
         inputs = (shape.taps or 0) * target.hidden_size
         head = own_layers_head(target, module, shape.num_layers or 0, inputs)
     else:
-        head, more = _dense_head(target, DSPARK, shape)
-        told = (*told, *more)
+        head = derived_head(target, DSPARK, shape, own_attention(target, shape))
     size = target.vocabulary_size
     markov = MarkovHead(rank=markov_rank, vocabulary_size=size, has_confidence=True)
     head = replace(head, name=f"{DSPARK} on {target.name}", markov=markov)
     longest = _drafted_at_most(shape.block_size or 0, known=0)
     own = {"is_chain": True, "block_size": longest, "assumed": told}
     return one_head(target, DSPARK, head, masks_from_anchor, **own)
-
-
-def _shape(
-    target: Architecture, name: str, usual: HeadShape, *given: int | None
-) -> tuple[HeadShape, tuple[tuple[str, str], ...]]:
-    """Return the sizes of a head, given, published or usual, and the assumptions on them."""
-    sizes = ("num_layers", "block_size", "taps", "ffn_size")
-    known = published_head(target, name).given(**dict(zip(sizes, given, strict=True)))
-    left = {"num_layers": "draft_layers", "block_size": "draft_block"}
-    told = tuple(
-        (label, f"{getattr(usual, field)} (usual)")
-        for field, label in left.items()
-        if getattr(known, field) is None
-    )
-    usually = {field: getattr(usual, field) for field in sizes[:3]}
-    return known.usually(**usually), (*known.told, *told)
-
-
-def _dense_head(
-    target: Architecture, kind: str, shape: HeadShape
-) -> tuple[Architecture, tuple[tuple[str, str], ...]]:
-    """Return a head of dense layers, and the assumption on its width, if any."""
-    dense = 0 if target.is_moe else dense_size(target)
-    width = dense or 3 * target.hidden_size
-    rule = "as the target" if dense else "3 x hidden_size"
-    told = () if shape.ffn_size else (("draft_ffn_size", f"{width} ({rule})"),)
-    filled = shape.usually(ffn_size=width)
-    return derived_head(target, kind, filled, own_attention(target, filled)), told
 
 
 def _drafted_at_most(block_size: int, known: int) -> int:

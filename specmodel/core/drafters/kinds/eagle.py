@@ -8,8 +8,8 @@ from specmodel.core.drafters.passes import Drafter, Rule
 from specmodel.core.drafters.published import HeadShape, published_head
 from specmodel.core.models.architecture import Architecture
 
-EAGLE3_VOCABULARY_SIZE = 32_000
-"""Reduced draft vocabulary that EAGLE-3 heads often have [token]."""
+USUAL_EAGLE3 = HeadShape(taps=3, vocabulary_size=32_000)
+"""Usual EAGLE-3 head: its draft vocabulary is smaller than the target's."""
 
 P_EAGLE_LAYERS = 4
 """Layers of the heads in P-EAGLE's paper; EAGLE-3 has a single layer [-]."""
@@ -66,16 +66,11 @@ def eagle3_drafter(
     vocabulary_size
         Draft vocabulary; by default, the vocabulary of the published head, or 32,000 [token].
     """
-    h, known = target.hidden_size, published_head(target, "eagle3")
-    known = known.given(ffn_size=ffn_size, vocabulary_size=vocabulary_size)
-    rule = 0 if known.ffn_size else (0 if target.is_moe else heads.dense_size(target)) or 6 * h
-    told = f"{rule} ({'6 x hidden_size' if rule == 6 * h else 'as the target'})"
-    assumed = (*known.told, *((("draft_ffn_size", told),) if rule else ()))
-    usual = {"num_layers": 1, "taps": 3, "vocabulary_size": EAGLE3_VOCABULARY_SIZE}
-    shape = known.usually(**usual, ffn_size=rule)
-    mixer = replace(heads.own_attention(target, shape), input_size=2 * h)
+    given = {"num_layers": 1, "ffn_size": ffn_size, "vocabulary_size": vocabulary_size}
+    shape, told = heads.head_shape(target, "eagle3", USUAL_EAGLE3, 6, **given)
+    mixer = replace(heads.own_attention(target, shape), input_size=2 * target.hidden_size)
     head = heads.derived_head(target, EAGLE3, shape, mixer)
-    return heads.one_head(target, EAGLE3, head, passes.features_first, assumed=assumed)
+    return heads.one_head(target, EAGLE3, head, passes.features_first, assumed=told)
 
 
 def parallel_drafter(
