@@ -289,9 +289,8 @@ def gpus_told(num: int) -> str:
 
 def listed(name: str, values: Any) -> list[Any]:
     """Return a value or list as a list; refuse an empty list and repeated values."""
+    values = np.ravel(values).tolist() if isinstance(values, np.ndarray) else values
     listed = list(values) if isinstance(values, list | tuple | range) else [values]
-    if isinstance(values, np.ndarray):
-        listed = np.ravel(values).astype(int).tolist()
     if not listed or len({*map(str, listed)}) < len(listed):
         raise InputError(name, values, "each alternative once")
     return listed
@@ -302,7 +301,8 @@ def _is_count(arguments: Mapping[str, Any]) -> bool:
     where = where_of({n: value for n, value in arguments.items() if n in ARGUMENTS})
     named, count = where.named, where.num_gpus
     degrees = [named.get("tensor_parallel"), named.get("data_parallel")]
-    return not (count and all(degrees)) or math.prod(map(int, filter(None, degrees))) == count
+    are_whole = count and all(isinstance(degree, int) for degree in degrees)
+    return not are_whole or math.prod(filter(None, degrees)) == count
 
 
 def _accepted(given: Mapping[str, Any], drafters: int) -> list[dict[str, Any]]:
@@ -314,7 +314,8 @@ def _accepted(given: Mapping[str, Any], drafters: int) -> list[dict[str, Any]]:
         raise InputError("acceptance", [*typed], "`acceptance` or `acceptance_rate`, not both")
     ((name, value),) = typed.items()
     values = value.split(",") if isinstance(value, str) else value
-    values = [*values] if isinstance(values, Sequence | np.ndarray) else [values]
+    values = np.ravel(values).tolist() if isinstance(values, np.ndarray) else values
+    values = [*values] if isinstance(values, Sequence) else [values]
     if len(values) not in (1, drafters):
         raise InputError(name, value, f"one for all, or one for each of {drafters} drafters")
     words = [literal(each.strip()) if isinstance(each, str) else each for each in values]

@@ -48,6 +48,11 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
         Whether the engine changes the draft length while it runs. If not, it drafts the longest
         length of a schedule. Whether the last length also applies above the last batch size. If
         not, the engine drafts nothing there.
+    option, program
+        Template of the options that start a drafter with a draft length, filled with `words`, and
+        the program or file that reads them.
+    words, file
+        Words for each kind of drafter, which may contain the path of a head: template `file`.
     since, start
         First version that accepts a schedule, "" if unknown. The start command that contains the
         schedule, "" if a file contains it.

@@ -309,6 +309,7 @@ def plan_schedule(
     assumed: dict[str, Any] = {} if case.max_draft_length else {"max_draft_length": longest}
     if tolerance is None:
         tolerance = assumed["tolerance"] = DEFAULT_TOLERANCE
+    tolerance = single("tolerance", tolerance, "a single number")
     points = {**load} if typed is None else {"context_length": contexts[:, None, None], **load}
     case = replace(case, assumed={**case.assumed, **assumed}, points=points)
     last, end = _last_batch(case, contexts.max(), longest, max_batch_size)

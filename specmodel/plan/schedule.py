@@ -136,7 +136,11 @@ def draft_length_schedule(
     if drafted.ndim < 2:
         expected = "at least two axes: batch sizes 1, 2, ... and draft lengths 1, 2, ..."
         raise InputError("speedup", f"shape {drafted.shape}", expected)
-    idle = np.broadcast_to(check("idle_speedup", idle_speedup, above=0), drafted.shape[:-1])
+    idle = check("idle_speedup", idle_speedup, above=0)
+    if idle.ndim and idle.shape != drafted.shape[:-1]:
+        expected = f"one number, or an array of shape {drafted.shape[:-1]}"
+        raise InputError("idle_speedup", f"shape {idle.shape}", expected)
+    idle = np.broadcast_to(idle, drafted.shape[:-1])
     gain = np.concatenate([idle[..., None], drafted], axis=-1)
     if gain.ndim > 2:
         gain = np.exp(np.log(gain).mean(axis=tuple(range(gain.ndim - 2))))
@@ -145,14 +149,14 @@ def draft_length_schedule(
         gain[:, 0], lengths = 1.0, np.zeros_like(lengths)
     best = gain.argmax(axis=1)
     unloaded = np.column_stack([np.ones(len(gain)), gain[:, 1:]])
-    single = int(np.argmax([mean_speedup(column) for column in unloaded.T]))
+    alone = int(np.argmax([mean_speedup(column) for column in unloaded.T]))
     return Schedule(
         draft_length=lengths,
         speedup=_along(gain, lengths),
         best_draft_length=best,
         best_speedup=_along(gain, best),
-        single_draft_length=single,
-        single_speedup=unloaded[:, single],
+        single_draft_length=alone,
+        single_speedup=unloaded[:, alone],
     )
 
 

@@ -206,8 +206,9 @@ def check_alone(trial: Trial, policies: Sequence[str], assumed: Collection[str] 
         return {n: t for n, t in found[policy].items() if t > (targets[n] or np.inf)}
 
     best = min(policies, key=lambda policy: (bool(missed(policy)), *found[policy].values()))
+    what = "a single request" if trial.arrivals.burst == 1 else "a burst"
     for name, time in missed(best).items():
-        expected = f"at least {format_si(time, 's')}, the time of a single request with {best}"
+        expected = f"at least {format_si(time, 's')}, the time of {what} with {best}"
         typed = None if f"{name}_target" in assumed else f"{targets[name]:g} s"
         raise InputError(f"{name}_target", typed, expected)
 

@@ -87,6 +87,7 @@ def compared(
     from specmodel.simulate.carried import carried_by
     from specmodel.simulate.load_question import OF_LOADS, trial_of
 
+    refuse_given(options, ["policy", "for_rate"], "This has no effect with `for_load`.")
     load = {name: options[name] for name in OF_LOADS if name in options and name not in _OF_EACH}
     every, trials = alternatives({n: v for n, v in options.items() if n not in load}, manner), {}
     notes = list(every.notes)

@@ -53,7 +53,7 @@ def lengths_asked(
         if isinstance(name, Lengths | Requests):
             return name, {}
         if name and name not in WORKLOADS:
-            expected = f"a name such as {nearest(name, WORKLOADS)}, or a file"
+            expected = f"a name such as {nearest(str(name), WORKLOADS)}, or a file"
             raise InputError("workload", name, expected)
         law = WORKLOADS[name or _USUAL]
         mean = f"means: prompt {law.prompt_tokens:g}, output {law.output_tokens:g} tokens"
@@ -87,7 +87,7 @@ def _law_of(name: str, value: Any) -> tuple[float | None, float]:
         return single(name, value, "one length of all requests, or lognormal:MEAN:SPREAD"), 0.0
     kind, *numbers = value.split(":")
     try:
-        mean, spread = map(float, numbers) if kind == "lognormal" else (float(kind), 0.0)
+        mean, spread = map(float, numbers) if kind == "lognormal" else (float(value), 0.0)
     except ValueError:
         expected = "tokens, or lognormal:MEAN:SPREAD, such as lognormal:4000:1"
         raise InputError(name, value, expected) from None

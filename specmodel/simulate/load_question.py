@@ -268,7 +268,7 @@ def _policies(options: Mapping[str, Any], case: Case) -> list[str]:
         longest = case.longest_draft() if is_known else case.max_draft_length or _USUAL
         typed = f"none,fixed:{min(longest, _USUAL)},schedule"
     policies = [name.strip() for name in (typed.split(",") if isinstance(typed, str) else typed)]
-    if len({*policies}) < len(policies):
+    if not policies or len({*policies}) < len(policies):
         raise InputError("policy", typed, "each policy once")
     return policies
 
@@ -293,8 +293,8 @@ def _servers(text: str | None) -> int:
 
 def _trace(name: Trace | str | None, seed: int) -> Trace | None:
     """Return the trace, read from a file or drawn from presets."""
-    if name is None or isinstance(name, Trace):
-        return name
+    if name is None:
+        return None
     source, _, _ = named_requests(name, {})
     if isinstance(source, Trace):
         return source

@@ -22,6 +22,7 @@ from specmodel.plan.plans import OF_ALL, Plan, plan_schedule
 from specmodel.simulate.arguments import ScheduleArguments
 from specmodel.simulate.compared import Searching
 
+_OF_NO_SEARCH = ("policy", "for_rate", "gpu_hour_price")
 _TOLD = ("workload", "ttft_target", "attainment", "requests")
 """Assumptions about a load that the answer lists."""
 
@@ -83,6 +84,7 @@ def scheduled(
     from specmodel.simulate.carried import best_schedule, with_single_lengths
     from specmodel.simulate.load_question import OF_LOADS, trial_of
 
+    refuse_given(options, _OF_NO_SEARCH, "This has no effect with `for_load`.")
     load = {name: options.pop(name) for name in OF_LOADS if name in options}
     case = engine_case(config, options, manner)
     plan = plan_schedule(case, config, ends=False, **ends)

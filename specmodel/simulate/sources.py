@@ -67,18 +67,21 @@ class Sample(Struct, frozen=True, kw_only=True):
 Source = Trace | Sample
 
 
-def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[str]]:
-    """Return the requests of a trace, or requests to draw from presets that are joined by +.
+def named_requests(
+    name: traces.Trace | str | Path, sizes: dict[str, Any]
+) -> tuple[Source, str, list[str]]:
+    """Return the requests of a trace or its file, or requests to draw from presets joined by +.
 
     Also return a heading, and the names of the presets that the package contains. `sizes` are the
     requests [request] and the output_tokens [token] to draw, if given.
     """
-    if Path(name).suffix in SUFFIXES:
+    if isinstance(name, traces.Trace) or Path(name).suffix in SUFFIXES:
         refuse_given(sizes, sizes, "A trace file has its own requests, so this has no effect.")
-        trace = traces.read_trace(name)
-        told = [Path(name).name, f"{trace.num_requests} requests", trace.metadata.get(TAKEN)]
+        trace = name if isinstance(name, traces.Trace) else traces.read_trace(name)
+        label = "trace" if trace is name else Path(str(name)).name
+        told = [label, f"{trace.num_requests} requests", trace.metadata.get(TAKEN)]
         return trace, ", ".join(filter(None, told)), []
-    presets = [preset.strip() for preset in name.split("+")]
+    presets = [preset.strip() for preset in str(name).split("+")]
     sizes = {"requests": DEFAULT_REQUESTS, "output_tokens": DEFAULT_OUTPUT_TOKENS} | sizes
     for option, size in sizes.items():
         check(option, size, minimum=1, maximum=MOST, whole=True)

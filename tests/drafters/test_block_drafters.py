@@ -220,7 +220,7 @@ def test_a_tree_is_refused_in_one_line(name):
 
 
 def test_drafters_that_cannot_be_are_refused():
-    refused("^block_size: got 1; .*to draft a token", dflash_drafter, QWEN, block_size=1)
+    refused("^block_size: got 1; expected .* 2", dflash_drafter, QWEN, block_size=1)
     refused("^drafter: got 'pard'. No PARD model for Qwen3-30B", load_drafter, "pard", QWEN)
     refused("^drafter: got 'DSpark head, for a target", deployed, dspark_drafter(V4))
     refused("^ffn_size: got 8. A head of .* has experts", dspark_drafter, V4, ffn_size=8)

@@ -155,9 +155,9 @@ def acceptance_from_lengths(tokens_per_step: Numeric, lengths: Sequence[int] = (
     >>> expected_tokens_per_step_by_position(rates, [1, 2, 3, 4]).round(3).tolist()
     [1.8, 2.4, 2.5, 2.6]
     """
+    tokens = _checked_lengths(tokens_per_step, lengths)
     if lengths and [*lengths] != [*range(1, len(lengths) + 1)]:
-        return _between(lengths, tokens_per_step)
-    tokens = _checked_lengths(tokens_per_step)
+        return _between(lengths, tokens)
     pools: list[list[float]] = []
     for gain in np.diff(tokens, prepend=1.0).tolist():
         pools.append([gain])
@@ -179,12 +179,16 @@ def _between(lengths: Sequence[int], tokens: Any) -> FloatArray:
     return np.array(rates)
 
 
-def _checked_lengths(tokens_per_step: Numeric) -> FloatArray:
-    """Check the tokens per step at draft lengths 1, 2, … and return them as an array [token]."""
+def _checked_lengths(tokens_per_step: Numeric, lengths: Sequence[int] = ()) -> FloatArray:
+    """Check the tokens per step at draft lengths, by default 1, 2, …; return an array [token]."""
     tokens = check("tokens_per_step", tokens_per_step, minimum=1)
     if tokens.ndim != 1 or not tokens.size:
         raise InputError("tokens_per_step", tokens.tolist(), "a list: one for each draft length")
-    if (tokens > np.arange(2, tokens.size + 2)).any():
+    drafted = np.array(lengths or range(1, tokens.size + 1))
+    if drafted.shape != tokens.shape:
+        expected = f"{drafted.size} numbers, one for each draft length"
+        raise InputError("tokens_per_step", tokens.tolist(), expected)
+    if (tokens > drafted + 1).any():
         raise InputError("tokens_per_step", tokens.tolist(), "numbers of at most draft length + 1")
     return tokens
 
@@ -338,7 +342,8 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         """Longest draft with known acceptance [token]."""
         if self.acceptance_by_position is None:
             return float(speculation.MAX_DRAFT_LENGTH)
-        return float(np.atleast_1d(self.acceptance_by_position).shape[-1])
+        rates = check("acceptance_by_position", self.acceptance_by_position)
+        return float(np.atleast_1d(rates).shape[-1])
 
     def at_context(self, context_length: Numeric) -> "Acceptance":
         """Return the acceptance at some contexts: interpolated, or that of the nearest context.

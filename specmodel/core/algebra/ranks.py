@@ -210,6 +210,8 @@ def _maximum(mean: FloatArray, variance: FloatArray, third: FloatArray, ranks: i
     for the spread. To first order in its skewness s, a quantile of a skewed variable is
     ``mean + deviation (z + s (z² - 1)/6)`` at the normal quantile z (Cornish and Fisher, 1938).
     """
+    if ranks == 1:
+        return np.asarray(mean)
     z = _normal_maximum(ranks)
     spread = np.sqrt(variance * ranks / (ranks - 1))
     return np.asarray(mean + spread * z + third * (z**2 - 1) / 6)

@@ -240,6 +240,8 @@ def sample_routing(
     B, s, E, k = (int(check(n, count, minimum=1, whole=True)) for n, count in counts.items())
     check_experts(E, k)
     c = float(check("routing_correlation", routing_correlation, minimum=0, maximum=1))
+    if popularity is not None:
+        popularity = check_popularity(popularity, E, k)
     used = np.zeros((B, E))
     chosen = np.empty((B, s, k), dtype=np.int64)
     rows = np.arange(B)[:, None]

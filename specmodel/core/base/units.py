@@ -113,8 +113,9 @@ def format_si(value: float, unit: str, digits: int = 3) -> str:
     >>> format_si(0.00123, "s"), format_si(2.039e12, "B/s"), format_si(0, "s")
     ('1.23 ms', '2.04 TB/s', '0 s')
     """
+    rounded = float(f"{value:.{digits}g}")  # 999.9e6 is 1.00 of the next prefix
     for factor, prefix in _PREFIXES.items():
-        if abs(value) >= factor:
+        if abs(rounded) >= factor:
             return f"{value / factor:.{digits}g} {prefix}{unit}"
     return f"{value:.{digits}g} {unit}"
 

@@ -279,7 +279,7 @@ def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:
         drafter = load_drafter(drafter, target)
         if drafter.is_lookup:
             drafter = replace(drafter, proposal_rate=TYPICAL_PROPOSAL_RATE)
-    lookup: dict[str, Any] = {n: float(check(n, given[n])) for n in LOOKUP if n in given}
+    lookup: dict[str, Any] = {n: float(check(n, _single(n, given))) for n in LOOKUP if n in given}
     is_any = lookup == {"proposal_rate": 1.0}  # each step has a draft, as with all other drafters
     if lookup and (drafter == NO_DRAFTER or not (drafter.is_lookup or is_any)):
         name, value = next(iter(lookup.items()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from specmodel.core.base.dtypes import check_dtype
@@ -189,13 +190,15 @@ def _by_batch(flag: Flag) -> str:
     """
     told = object_of(flag, such := "[[1, 16, 3], [17, 64, 2]]")
     if isinstance(told, Mapping):
-        rows = sorted((whole_of(str(size)) or 0, row) for size, row in told.items())
+        sized = [(whole_of(str(size)) or 0, row) for size, row in told.items()]
+        rows = sorted(sized, key=itemgetter(0))
         sizes, slots = [size for size, _ in rows], [row for _, row in rows]
         if all(isinstance(length, int) for length in slots):
             firsts, slots = [1, *(size + 1 for size in sizes)], [*slots, 0]
         else:
             steps = [row.get("candidate_steps") for row in slots if isinstance(row, Mapping)]
-            if len(steps) < len(slots) or any(not each or len(each) != 1 for each in steps):
+            are_lists = len(steps) == len(slots) and all(isinstance(each, list) for each in steps)
+            if not are_lists or {len(each or ()) for each in steps} != {1} or 0 in sizes:
                 raise InputError(flag.typed, flag.value, TABLE["without"]["slots"])
             firsts, slots = [1, *sizes[1:]], [each[0] for each in steps if each]
         ends = [*(first - 1 for first in firsts[1:]), firsts[-1]]

@@ -217,6 +217,8 @@ def whole(name: str, flags: Flags, files: Mapping[str, str] = MappingProxyType({
     known = {Path(file).name: body for file, body in files.items()}
     for key in [key for key in flags if MEANS.get(key) == "options_file"]:
         typed, path = flags.pop(key)
+        if not isinstance(path, str):
+            raise InputError(typed, None, "the path of a YAML file")
         text = known.get(Path(path).name) or read_text(Path(path), typed, "YAML")
         options = _yaml(text, typed).items()
         told = {key.replace("-", "_"): Flag(key, value) for key, value in options}
@@ -235,8 +237,8 @@ def _keys(name: str, flag: Flag) -> Iterable[tuple[str, Flag]]:
         such = TABLE["without"]["vllm"] if told == {} else 'an object, such as {"method": "mtp"}'
         raise InputError(flag.typed, value, such)
     return [
-        (f"{name}.{key.replace('-', '_')}", Flag(f"{flag.typed} {key.replace('-', '_')}", inner))
-        for key, inner in told.items()
+        (f"{name}.{key}", Flag(f"{flag.typed} {key}", inner))
+        for key, inner in ((str(key).replace("-", "_"), inner) for key, inner in told.items())
     ]
 
 

@@ -14,6 +14,7 @@ from specmodel.core.base.dtypes import check_dtype
 from specmodel.core.base.errors import InputError
 from specmodel.core.base.notes import Note
 from specmodel.core.base.records import is_path
+from specmodel.core.base.units import check, single
 from specmodel.core.cost.deploying import GPU_DEGREES, deployed_as_named, laid_out
 from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.layouts import HELD, Degrees, holds, layout_of, num_gpus, smallest_layout
@@ -131,9 +132,9 @@ def _degrees(
     deployment: Deployment, where: Where, held: tuple[int, int]
 ) -> tuple[Degrees, Note | None]:
     """Return the degrees of `num_gpus` GPUs, or of the fewest that are enough, and a note."""
-    typed = {name: value for name, value in where.named.items() if name in GPU_DEGREES}
+    typed = {n: _whole(n, value) for n, value in where.named.items() if n in GPU_DEGREES}
     if where.num_gpus is not None:
-        return _counted_degrees(deployment, where.num_gpus, typed), None
+        return _counted_degrees(deployment, _whole("num_gpus", where.num_gpus), typed), None
     if typed or deployment.hardware.kind == "cpu":
         return {}, None
     fault = None
@@ -150,6 +151,10 @@ def _degrees(
     if fault is None or where.manner.may_not_fit:
         return {}, None
     raise fault
+
+
+def _whole(name: str, value: Any) -> int:
+    return int(check(name, single(name, value, "a whole number"), minimum=1, whole=True))
 
 
 def _counted_degrees(deployment: Deployment, count: int, typed: Degrees) -> Degrees:

@@ -115,6 +115,9 @@ def _where(arguments: Mapping[str, Any], manner: Manner) -> Where:
     named, fields = by_record({**arguments, **(_changed(changes) if changes else {})})
     if isinstance(named.get("hardware"), str):
         count, named["hardware"] = naming.counted(named["hardware"])
+        if count and named.get("num_gpus") not in (None, count):
+            expected = f"{count}, the number of GPUs in `hardware`, or no number"
+            raise InputError("num_gpus", named["num_gpus"], expected)
         named |= {"num_gpus": count} if count else {}
     beside: dict[str, Any] = {name: named.pop(name) for name in _BESIDE if name in named}
     return Where(named=cast(NamedArguments, named), what_ifs=fields, manner=manner, **beside)
@@ -141,6 +144,8 @@ def _changed(changes: Mapping[str, object] | Sequence[str]) -> dict[str, object]
 
 def what_ifs(changes: Mapping[str, object] | Sequence[str]) -> dict[str, object]:
     """Return changes by dotted field of the records, from a mapping or ``KEY=VALUE`` texts."""
+    if not isinstance(changes, Mapping | list | tuple):
+        raise InputError("changes", changes, "a mapping such as {'target.experts_per_token': 4}")
     if isinstance(changes, Mapping):
         values, texts = dict(changes), dict(zip(changes, changes, strict=True))
     else:
@@ -148,7 +153,7 @@ def what_ifs(changes: Mapping[str, object] | Sequence[str]) -> dict[str, object]
         values = {key: literal(value) for key, _, value in parts.values()}
         texts = {key if has_value else "": text for text, (key, has_value, _) in parts.items()}
     for key, text in texts.items():
-        record, has_field, _ = key.partition(".")
+        record, has_field, _ = str(key).partition(".")
         if key not in naming.SETTABLE and (not has_field or record not in RECORDS):
             expected = f"KEY=VALUE. A key starts with {'., '.join(RECORDS)}., or is one of"
             raise InputError("changes", text, f"{expected} {', '.join(naming.SETTABLE)}")

@@ -143,7 +143,9 @@ class SequenceGroup(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def mean_tokens(self) -> FloatArray:
         """Mean tokens per sequence [token]."""
-        return self.mean(lambda tokens: tokens)
+        if self.all_speculate:
+            return self.tokens_per_sequence
+        return 1.0 + self.speculating_share * (self.tokens_per_sequence - 1.0)
 
     @property
     def num_logits(self) -> FloatArray:
@@ -302,9 +304,9 @@ class Routing(Struct, frozen=True, eq=False):
 
     @property
     def layers(self) -> "list[Routing]":
-        """Return the routing of each layer; a single one if `popularity` is the same for all."""
+        """Return the routing of each layer; an empty list if `popularity` is the same for all."""
         if self.popularity is None or np.ndim(self.popularity) < 2:
-            return [self]
+            return []
         return [replace(self, popularity=layer) for layer in np.asarray(self.popularity)]
 
 

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from specmodel.core.base.bounds import Size
 from specmodel.core.base.dtypes import BYTES_PER_ELEMENT, StorageDtype
+from specmodel.core.base.errors import InputError
 from specmodel.core.layers.batch import Layout
 from specmodel.core.layers.blocks import Tokens, between, linear
 from specmodel.core.layers.extras import Around, Extra
@@ -193,6 +194,11 @@ class HeadClusters(Extra, frozen=True, kw_only=True):
 
     num_clusters: Size
     clusters_per_token: Size
+
+    def __post_init__(self) -> None:
+        if self.clusters_per_token > self.num_clusters:
+            expected = f"at most num_clusters = {self.num_clusters}"
+            raise InputError("clusters_per_token", self.clusters_per_token, expected)
 
     def parameters(self, model: Around) -> int:
         """Return the weights of the matrix that scores clusters [-]."""

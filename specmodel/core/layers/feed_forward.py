@@ -1,7 +1,5 @@
 """Compute feed-forward blocks with routed and shared experts."""
 
-from collections.abc import Callable
-from functools import partial
 from math import ceil
 from typing import Annotated, Self
 
@@ -229,13 +227,14 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
 
     def _union(self, batch: Batch, routing: Routing, chance: FloatArray) -> FloatArray:
         """Return the expected distinct experts if groups speculate with the given chance [-]."""
+        if layers := routing.layers:
+            return np.asarray(
+                np.mean([self._union(batch, each, chance) for each in layers], axis=0)
+            )
         by_expert, total = routing.popularity is not None, batch.num_sequences
         inclusion, spread = self._inclusion(routing), self._spread(routing)
-
-        def wide(array: FloatArray) -> FloatArray:
-            return array[..., None] if by_expert else array
-
-        correlation = wide(routing.correlation)
+        wide = (..., None) if by_expert else (...,)  # index that adds an axis for the experts
+        correlation = np.asarray(routing.correlation)[wide]
         if spread is not None:  # tokens of one sequence share at least as many experts as others
             p = float(inclusion)
             variance, _ = popularity.moments_of(p, spread)
@@ -243,9 +242,9 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         rate = np.zeros(())  # of use by a mean sequence, of any expert or of each
         for group in batch.groups:
             share = group.speculating_share * (ONE if group.always_speculates else chance)
-            used = experts.expert_use(wide(group.tokens_per_sequence), inclusion, correlation)
-            used = np.minimum(inclusion + wide(share) * (used - inclusion), 1.0)
-            rate = rate + wide(group.batch_size / total) * popularity.rate_of(used, spread)
+            used = experts.expert_use(group.tokens_per_sequence[wide], inclusion, correlation)
+            used = np.minimum(inclusion + share[wide] * (used - inclusion), 1.0)
+            rate = rate + (group.batch_size / total)[wide] * popularity.rate_of(used, spread)
         if by_expert:
             return popularity.union_by_expert(total, popularity.use_of(rate, None))
         return self.num_experts * popularity.use_of(total * rate, spread)
@@ -279,6 +278,9 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
 
     def busiest_pairs(self, batch: Batch, routing: Routing, degree: int) -> FloatArray:
         """Return the token-expert pairs of the busiest rank, from moments of an expert's tokens."""
+        if layers := routing.layers:
+            pairs = [self.busiest_pairs(batch, each, degree) for each in layers]
+            return np.asarray(np.mean(pairs, axis=0))
         # The tokens of an expert are a sum over independent sequences. In a sequence of q tokens,
         # each token uses an expert with probability p, and two tokens have the covariance
         # ``c p (1 - p)``. The variance is ``p (1 - p) q (1 + (q - 1) c)``: `clumping` times the
@@ -315,7 +317,7 @@ def active_experts_of(experts: RoutedExperts) -> Measure:
 
 
 def _active(carried: Carried, experts: RoutedExperts) -> FloatArray:
-    return _mean_of_layers(carried, experts.active_experts)
+    return experts.active_experts(carried.everything, carried.routing)
 
 
 def _busiest_experts(carried: Carried, experts: RoutedExperts, degree: int) -> FloatArray:
@@ -325,10 +327,4 @@ def _busiest_experts(carried: Carried, experts: RoutedExperts, degree: int) -> F
 
 def _busiest_pairs(carried: Carried, experts: RoutedExperts, degree: int) -> FloatArray:
     """Return the token-expert pairs of the rank with most tokens, of `degree` ranks [-]."""
-    return _mean_of_layers(carried, partial(experts.busiest_pairs, degree=degree))
-
-
-def _mean_of_layers(carried: Carried, of: Callable[[Batch, Routing], FloatArray]) -> FloatArray:
-    """Return the mean of a number over the layers, which may have their own popularities."""
-    numbers = [of(carried.everything, routing) for routing in carried.routing.layers]
-    return np.asarray(np.mean(numbers, axis=0))
+    return experts.busiest_pairs(carried.everything, carried.routing, degree)

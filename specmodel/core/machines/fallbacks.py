@@ -117,7 +117,7 @@ def choose_kernels(
         return DATA_SHEET_KERNELS
     if stack == TYPICAL:
         return stack_kernels(TYPICAL, load_typical())
-    if stack not in hardware.fitted:
+    if not isinstance(stack, str) or stack not in hardware.fitted:
         known = ", ".join([*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack])
         raise InputError("stack", stack, f"one of {known}, the kernel libraries of {hardware.name}")
     others = {name: fits for name, fits in hardware.fitted.items() if name != stack}

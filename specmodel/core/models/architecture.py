@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from specmodel.core.base import records
-from specmodel.core.base.dtypes import BYTES_PER_ELEMENT, is_of_gguf, kernel_dtype
+from specmodel.core.base.dtypes import BYTES_PER_ELEMENT, check_dtype, is_of_gguf, kernel_dtype
 from specmodel.core.base.errors import InputError, nearest
 from specmodel.core.base.naming import found_path, is_local
 from specmodel.core.base.records import as_table, field_names
@@ -126,6 +126,7 @@ class Architecture(Shape, frozen=True):
         from specmodel.core.models.hf.config import architecture_fields  # tables for this path only
         from specmodel.core.models.hf.files import read_config
 
+        weight_dtype = weight_dtype and check_dtype("weight_dtype", weight_dtype)
         if Path(path).suffix == ".gguf":
             own = records.build(cls, gguf_fields(Path(path), argument), argument)
             return own.with_changes(argument, _stored(own, weight_dtype) if weight_dtype else {})
@@ -141,8 +142,13 @@ class Architecture(Shape, frozen=True):
         A field of a mixer or feed-forward block, such as `experts_per_token`, is replaced
         everywhere. `num_layers` is replaced if all layers are alike.
         """
+        changes = {str(key): value for key, value in changes.items()}
         own = {key: value for key, value in changes.items() if key in field_names(type(self))}
         inner = {key: value for key, value in changes.items() if key not in own}
+        if inner and "layers" in own:
+            raise InputError(
+                f"{argument}.layers", own["layers"], f"`layers` or {next(iter(inner))}"
+            )
         if inner:
             own["layers"] = self._changed_layers(argument, inner)
         try:
@@ -313,6 +319,7 @@ def load_architecture(
     >>> load_architecture("mixtral-8x7b").num_experts
     8
     """
+    weight_dtype = weight_dtype and check_dtype("weight_dtype", weight_dtype)
     known = records.list_names(FOLDER)
     if isinstance(name, str) and name not in known and not is_local(name):
         typed, (name, dtype) = name, checkpoint(name, known) or (name, "")

@@ -182,7 +182,7 @@ class Shape(Record, frozen=True, kw_only=True):
     def arithmetic_dtypes(self) -> tuple[tuple[str, str, str], ...]:
         """Field, dtype and dtype of arithmetic, for each dtype of activations or weights."""
         stream = self.stream
-        alike = (*stream.dtypes.items(), *dict(self.own_dtypes).items())
+        alike = (*stream.dtypes.items(), *self.own_dtypes)
         met = [(field, dtype, stream) for field, dtype in alike if field != "expert_dtype"]
         met += [("expert_dtype", stream.expert_dtype, stream.expert_stream)] if self.is_moe else []
         met += [

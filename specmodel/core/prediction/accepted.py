@@ -91,7 +91,10 @@ class Accepted(Struct, frozen=True, kw_only=True, eq=False):
     def ways(self) -> dict[str, list[float]]:
         """The ways to read a list of rates by position; {} if no list was given [-]."""
         rates = self.form.get("acceptance_by_position")
-        is_list = rates is not None and np.ndim(rates) < 2
+        has_rows = np.iterable(rates) and any(
+            map(np.iterable, () if isinstance(rates, str) else rates)
+        )
+        is_list = rates is not None and not has_rows
         return readings(rates, self.draft_length) if is_list else {}
 
     @property
@@ -152,8 +155,9 @@ def _continued(found: Acceptance, where: Where, accepted: Accepted) -> Acceptanc
     Its source notes changes to target or drafter. If the target is unknown, the source names the
     known model of the same shape.
     """
-    asked = accepted.draft_length, accepted.max_draft_length
-    longest = max((int(np.max(np.asarray(each))) for each in asked if each is not None), default=0)
+    asked = {name: getattr(accepted, name) for name in ("draft_length", "max_draft_length")}
+    lengths = [check(name, each).max() for name, each in asked.items() if each is not None]
+    longest = int(max(lengths, default=0))
     found = found.continued(longest) if longest <= MAX_DRAFT_LENGTH else found
     source = found.source
     for told in where.manner.names:

@@ -17,7 +17,7 @@ from specmodel.core.algebra.acceptance import Acceptance
 from specmodel.core.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.core.base.errors import InputError, refuse_given, refuse_unknown
 from specmodel.core.base.notes import Note
-from specmodel.core.base.units import Numeric, check
+from specmodel.core.base.units import Numeric, check, single
 from specmodel.core.cost.deploying import GPU_DEGREES, laid_out
 from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.layouts import HELD
@@ -280,7 +280,10 @@ def _held(where: Where, points: Mapping[str, Numeric]) -> tuple[int, int]:
 
     There are no more requests than usual, as others may wait.
     """
-    asked = [np.asarray(points.get(name, least)) for name, least in _HELD_BY.items()]
+    try:
+        asked = [np.asarray(points.get(name, least)) for name, least in _HELD_BY.items()]
+    except ValueError:  # lists of different lengths, which are refused later
+        return HELD
     if any(each.dtype.kind not in "iuf" for each in asked) or {*GPU_DEGREES} & where.named.keys():
         return HELD
     largest = (int(min(max(each.max(initial=1), 1), _MOST_HELD)) for each in asked)
@@ -291,4 +294,5 @@ def _held(where: Where, points: Mapping[str, Numeric]) -> tuple[int, int]:
 
 def _checked_longest(asked: int) -> int:
     """Return a checked `max_draft_length` [token]."""
-    return int(check(_LONGEST, asked, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True))
+    longest = check(_LONGEST, asked, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
+    return int(single(_LONGEST, longest, "a single number, not a list"))

@@ -29,6 +29,7 @@ words that were true for hosts left out [-]."""
 Kind = Literal["known", "few", "none", "own", "unfitted"]
 _DRAFTERS = {
     "ngram": "look-up",
+    "ngram-gpu": "look-up",
     "suffix": "look-up",
     "block head": "block drafter",
     "parallel head": "block drafter",

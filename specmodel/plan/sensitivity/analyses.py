@@ -184,7 +184,7 @@ def analyse_case(
     samples, seed
         As in `analyse` [-].
     """
-    seed = int(check("seed", seed, minimum=0, whole=True))
+    seed = int(single("seed", check("seed", seed, minimum=0, whole=True), _ONE))
     deployment, acceptance = case.deployment, case.known_acceptance
     assumed, found = {**case.assumed}, {**case.points, "draft_length": case.lengths}
     values: dict[str, Any] = {name: single(name, found.get(name), _ONE) for name in _POINT}

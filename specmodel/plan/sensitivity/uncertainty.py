@@ -99,7 +99,10 @@ def uncertain_ranges(
         found |= dict(zip(_ROUTING, (correlation, unequal), strict=True))
     for name, ends in given.items():
         item = find_input(known, name, "range")
-        low, high = item.check(ends, f"range {name}").tolist()
+        both = np.ravel(item.check(ends, f"range {name}")).tolist()
+        if len(both) != 2:
+            raise InputError(f"range {name}", ends, "a low and a high end")
+        low, high = both
         if not low < high:
             expected = "a low end below the high end"
             raise InputError(f"range {name}", f"{low:g}:{high:g}", expected)

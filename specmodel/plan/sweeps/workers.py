@@ -69,7 +69,7 @@ def _pool(workers: int | None, *, processes: bool) -> Iterator[_Workers]:
     has_affinity = hasattr(os, "sched_getaffinity")  # macOS and Windows lack it
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     count = cores if workers is None else workers
-    if count < 1:
+    if not isinstance(count, int) or count < 1:
         raise InputError("workers", count, "at least 1")
     how: dict[str, Any] = {"mp_context": get_context("spawn"), "initializer": _end_quietly}
     try:

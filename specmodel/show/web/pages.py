@@ -16,6 +16,7 @@ from specmodel.core.prediction.case import Case, case_of
 from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.predicting import predicted
 from specmodel.core.prediction.table import Column, Row, columns_of, seconds, with_values
+from specmodel.plan.config_formats import format_of_engine
 from specmodel.plan.decision import decide
 from specmodel.show import report
 from specmodel.show.columns import of_table
@@ -43,11 +44,12 @@ def page(address: Address, css: str = "") -> str:
     first = next(iter(predictions.values()))
     each = enumerate(predictions.items())
     settings = [_setting(address, *named, is_second=i > 0) for i, named in each]
+    has_schedule = address.read("view") and not first.turned
     shown = {
         "settings": settings,
         "tables": _tables(settings),
         "published": _published(of_prediction(first)),
-        "schedule": _schedule(address, first) if address.read("view") else None,
+        "schedule": _schedule(address, first) if has_schedule else None,
         "python": python_of(address.arguments() | address.points, address.within),
     }
     curve = _curve(address.without("batch_size", "tpot_target", "view"))
@@ -151,7 +153,8 @@ def _cells(rows: Sequence[Row], columns: Iterable[Column]) -> Table:
 def _schedule(address: Address, prediction: Prediction) -> dict[str, Any]:
     """Return the ranges of the schedule for the engine of a prediction, and its plan."""
     asked = {n: v for n, v in address.arguments().items() if n != "draft_length"}
-    plan = schedule(config_format=prediction.deployment.engine.stack or "vllm", **asked)
+    engine = prediction.deployment.engine
+    plan = schedule(config_format=format_of_engine(engine if engine.stack else None), **asked)
     return {"table": _cells(plan.ranges(), of_table("ranges")), "plan": plan}
 
 

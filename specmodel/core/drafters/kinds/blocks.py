@@ -6,6 +6,7 @@ They are small models of the target's width. Their cache is computed from featur
 from msgspec.structs import replace
 
 from specmodel.core.base.errors import InputError
+from specmodel.core.base.units import check
 from specmodel.core.drafters.heads import derived_head, head_shape, one_head, own_attention
 from specmodel.core.drafters.kinds.mtp import own_layers_head
 from specmodel.core.drafters.names import named_drafters
@@ -123,6 +124,4 @@ def dspark_drafter(
 
 def _drafted_at_most(block_size: int, known: int) -> int:
     """Return the number of drafted tokens of a block: all but the `known` tokens [token]."""
-    if block_size <= known:
-        raise InputError("block_size", block_size, f"at least {known + 1}, to draft a token")
-    return block_size - known
+    return int(check("block_size", block_size, minimum=known + 1, whole=True)) - known

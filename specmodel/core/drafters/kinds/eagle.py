@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from specmodel.core.base.units import check
 from specmodel.core.drafters import heads, passes
 from specmodel.core.drafters.names import named_drafters
 from specmodel.core.drafters.passes import Drafter, Rule
@@ -115,16 +116,18 @@ def p_eagle_drafter(
     >>> [(p.name, float(p.tokens_per_sequence)) for p in head.passes(4)]
     [('projection', 5.0), ('draft pass', 8.0)]
     """
+    count = int(check("num_layers", num_layers, minimum=1, whole=True))
     size = vocabulary_size or target.vocabulary_size
     drafter = eagle3_drafter(target, ffn_size=ffn_size, vocabulary_size=size)
     (head,) = drafter.architectures
     (first,) = head.layers
     mixer = heads.own_attention(target, published_head(target, "eagle3"))
-    later = (replace(first, count=num_layers - 1, mixer=mixer),) if num_layers > 1 else ()
+    later = (replace(first, count=count - 1, mixer=mixer),) if count > 1 else ()
     named = replace(head, name=f"{P_EAGLE} on {target.name}", layers=(first, *later))
     parts = ((named, passes.masks_after_verified),)
-    told = (("draft_layers", f"{num_layers} (usual)"), *drafter.assumed)
-    return replace(drafter, name=P_EAGLE, parts=parts, is_chain=True, assumed=told)
+    usual = (("draft_layers", f"{count} (usual)"),) * (count == P_EAGLE_LAYERS)
+    assumed = (*usual, *drafter.assumed)
+    return replace(drafter, name=P_EAGLE, parts=parts, is_chain=True, assumed=assumed)
 
 
 def _eagle_head(

@@ -64,6 +64,7 @@ def read_config(path: str | Path, argument: str, ignore_keys: Collection[str] = 
     if is_folder and not file_mode(file):
         raise InputError(argument, str(path), "a folder with a config.json")
     content = read_mapping(file, argument)
+    ignore_keys = [ignore_keys] if isinstance(ignore_keys, str) else ignore_keys
     asked = _IGNORED.get().union(ignore_keys)
     present = _keys_within(content)
     for key in ignore_keys:

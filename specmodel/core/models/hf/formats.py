@@ -252,7 +252,8 @@ def _tensor_dtype(reader: Reader | None, *, is_weight: bool = True) -> str:
         return ""
     kind, group, end = f"{reader.get('type')} {reader.get('num_bits')}", None, ""
     if is_weight:
-        is_block = reader.get("strategy") == "block"
+        if is_block := reader.get("strategy") == "block":
+            reader.only("block_structure", ([128, 128],), "[128, 128]")
         group = [128, 128] if is_block else reader.get("group_size")
         end = "" if reader.get("symmetric", True) else " with zero points"
     return _dtype(reader, "type, num_bits and group_size", kind, group, end)
