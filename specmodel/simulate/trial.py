@@ -110,7 +110,7 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         )
 
     def alone(self, name: str) -> tuple[float, float]:
-        """Return the TTFT and TPOT that the target share of requests meets alone, or in a burst [s]."""
+        """Return TTFT and TPOT that the target share of requests meets, alone or in a burst [s]."""
         service, (*_, stays) = self.server(name)
         run = self._run(service, 1e-5 / stays[0], _ALONE, 0.0, 0)
         share = self.targets.attainment
