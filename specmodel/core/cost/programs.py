@@ -6,8 +6,9 @@ separate stack, as contexts often vary along a separate axis.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -49,6 +50,9 @@ _MESSAGES = ("collectives", "reductions", "link_hops", "network_hops", "ranks")
 
 _PARAMETERS = tuple(KernelParameters.__struct_fields__)
 
+_MOST_TOGETHER = 2**12
+"""Points above which components are evaluated one by one, as their arrays exceed a cache [-]."""
+
 _FEW = 2**6
 """Points up to which components are evaluated together, whatever they depend on [-]."""
 
@@ -60,7 +64,7 @@ Sum: TypeAlias = tuple[FloatArray | None, tuple[tuple[Measure, FloatArray], ...]
 of arrays."""
 
 
-class Stack(Struct, frozen=True, eq=False):
+class Stack(Struct, frozen=True, eq=False, dict=True):
     """Components that are evaluated together, along the first axis of arrays.
 
     Parameters
@@ -112,14 +116,28 @@ class Stack(Struct, frozen=True, eq=False):
                 values = asdict(part).values() if part else ()
                 drawn += [value[None] for value in values if isinstance(value, np.ndarray)]
             least = max(axes, *map(np.ndim, drawn), *map(np.ndim, self.peaks))
-            self._known[axes] = self._changed(least)
+            self._known[axes] = self._changed(lambda array: with_axes(array, least))
         return self._known[axes]
 
-    def _changed(self, axes: int) -> "Stack":
-        """Return the stack with at least `axes` axes of each of its arrays."""
+    @cached_property
+    def single(self) -> "tuple[Stack, ...]":
+        """Each component by itself."""
+        cuts = [slice(i, i + 1) for i in range(len(self.names))]
+        return tuple(
+            replace(
+                self._changed(itemgetter(own)),
+                names=self.names[own],
+                kinds=self.kinds[own],
+                causes=self.causes[own],
+            )
+            for own in cuts
+        )
+
+    def _changed(self, of_array: Callable[[FloatArray], FloatArray]) -> "Stack":
+        """Return the stack with `of_array` applied to each of its arrays."""
 
         def change(value: Any) -> Any:
-            return with_axes(value, axes) if isinstance(value, np.ndarray) else value
+            return of_array(value) if isinstance(value, np.ndarray) else value
 
         sums = {
             name: (change(constant), tuple((m, change(factor)) for m, factor in terms))
@@ -211,8 +229,9 @@ class PassProgram(Struct, frozen=True, eq=False):
         for stack in self.stacks(is_few=only == "all" and math.prod(whole) <= _FEW):
             if only != "all" and stack.has_context == (only == "free"):
                 continue
-            axes = 1 + len(whole if stack.has_context else free)
-            times.append(stack.with_axes(axes).times(carried, kernel_time))
+            shape = whole if stack.has_context else free
+            for part in (stack,) if math.prod(shape) <= _MOST_TOGETHER else stack.single:
+                times.append(part.with_axes(1 + len(shape)).times(carried, kernel_time))
         if self.second and only != "contexts":
             times = side_by_side(times, self.second, carried.replica.num_tokens)
         active = active_experts_of(self.experts) if self.experts else None
