@@ -143,7 +143,7 @@ def format_of_engine(engine: EngineProfile | str | Path | None) -> str:
     name = _OF_STACKS.get(profile.stack or "", profile.stack or "")
     if name not in CONFIG_FORMATS:
         known = ", ".join(CONFIG_FORMATS)
-        expected = f"an engine that reads schedules ({known}), or `config_format` too"
+        expected = f"an engine that reads schedules ({known}). Or name one with `config_format`"
         raise InputError("engine", profile.name if engine is profile else engine, expected)
     return name
 
@@ -172,7 +172,9 @@ def start_options(prediction: Prediction, length: int, most: int | None = None) 
     chains, and for engines without such options.
     """
     d = prediction.deployment
-    if not length or d.tree_width > 1:
+    points = prediction.evaluation.points
+    is_tree = d.tree_width > 1 or (points["verify_tokens"] > points["draft_length"] + 1).any()
+    if not length or is_tree:
         return "", ""
     path: str | None = prediction.case.where.head if prediction.case else ""
     if not path:  # a made-up drafter is a module that the checkpoint lacks

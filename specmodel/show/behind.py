@@ -41,7 +41,9 @@ def behind(deployment: Deployment) -> list[str]:
     of_engine = f"Engine: {engine.name}."
     if engine.fit:
         version = engine.fit.fitted_on.version if engine.fit.fitted_on else ""
-        of_engine = f"Engine: {version or engine.name}, fitted; {off_by(engine.fit)}."
+        of_engine = (
+            f"Engine overheads: fitted to runs of {version or engine.name}; {off_by(engine.fit)}."
+        )
     if engine.is_ideal:
         of_engine = _TEXTS["ideal"] + _TEXTS["ideal_drafts"] * deployment.has_drafter
     made_up = [_TEXTS["made_up"]] if deployment.drafter.is_made_up else []
@@ -81,8 +83,10 @@ def _dtypes(deployment: Deployment) -> list[str]:
 def off_by(fit: EngineFit) -> str:
     """Return the mean error of an engine on its fitted rows, and on a held-out group, as text."""
     errors = fit.left_out_error
-    others = (f", {errors[of]:.0%} on a held-out {of}" for of in _LEFT_OUT if of in errors)
-    return f"mean error {fit.mean_error:.0%} on the rows used in the fit{next(others, '')}"
+    others = (
+        f", {errors[of]:.0%} on a {of} left out of the fit" for of in _LEFT_OUT if of in errors
+    )
+    return f"mean prediction error {fit.mean_error:.0%} on these runs{next(others, '')}"
 
 
 def _kernels(deployment: Deployment) -> str:
@@ -131,6 +135,8 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
     first = [name for name in FIRST if name in assumed]
     yours = [name for name in _TEXTS["yours"] if name in assumed]
     no_stored = {*yours, *_TEXTS["never_stored"]}
+    if "weight_dtype" not in assumed:  # given: other dtypes may follow from it
+        no_stored |= assumed.keys()
     if not assumed.keys().isdisjoint(_TEXTS["derived_heads"]):
         no_stored.add("draft_dtype")
     stored = [name for name in assumed if name.endswith("_dtype") and name not in no_stored]
@@ -207,7 +213,8 @@ def ground_texts(facts: Facts) -> list[str]:
     if "ground_kind" not in facts:
         return []
     of_kind = _GROUND["lines"][facts["ground_kind"].value]
-    return [of_kind, _GROUND["verbose"]] if VERBOSE.get() else [of_kind]
+    is_known = facts["ground_kind"].value == "known"
+    return [of_kind, _GROUND["verbose"]] if VERBOSE.get() and is_known else [of_kind]
 
 
 def cell_text(cell: Cell) -> str:

@@ -134,7 +134,7 @@ def _gpus(v: Values) -> Values:
 def _state_slots(v: Values) -> Values:
     """Return the number of states reserved for a request, and the engine that reserves them."""
     first, second = v["states"]
-    count = f"{first:g}" if first == second else f"draft_length + {first - 1:g}"
+    count = f"{first:g}" if first == second else f"drafted tokens + {first - 1:g}"
     noun = "state" if first == second == 1 else "states"
     return {"count": count, "noun": noun, "engine": TABLES["slots"][v["slots"]]}
 

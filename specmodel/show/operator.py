@@ -136,6 +136,9 @@ def fewest_gpus(prediction: Prediction) -> str:
         count = num_gpus(smallest_layout(prediction.deployment))
     except InputError as error:
         return f"Not one request fits in memory. {error.expected}"
+    if count <= prediction.deployment.layout.num_gpus:
+        context = f"{prediction.context_length.min():,.0f}"
+        return f"Not one request fits in memory at a context of {context} tokens."
     held = "weights, drafter and {} requests of {:,} tokens".format(*HELD)
     return f"Not one request fits in memory: {held} need at least {count} GPUs."
 

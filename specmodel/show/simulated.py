@@ -44,8 +44,8 @@ def load(loaded: Loaded) -> Answer:
         fields["rates_tried"] = loaded.tried
     else:
         kind, table, facts = "load", "loads", rate_facts(rows)
-        overloads = not_carried(rows).items()
-        warnings += [_LOADS["not_carried"].format(*rates) for rates in overloads]
+        if rates := ", ".join(f"{rate:.3g}" for rate in not_carried(rows)):
+            warnings.append(_LOADS["not_carried"].format(rates=rates))
     case = report.heading(study.deployment)
     assumed = report.with_brief_source(in_words(loaded.assumed))
     warned = [*map(str, (*warnings, *graph_notes(study, running), *study.notes))]

@@ -9,7 +9,7 @@ from specmodel.core.base.ranges import spans
 from specmodel.core.base.text import VERBOSE
 from specmodel.core.prediction.best import ALIKE
 from specmodel.core.prediction.gains import sources_at
-from specmodel.core.prediction.ground import place_of
+from specmodel.core.prediction.ground import CHANCES, place_of
 from specmodel.core.prediction.outcome import Prediction
 from specmodel.core.prediction.table import Row
 from specmodel.plan.advice import Verdict, better_layout, gain_of
@@ -58,10 +58,13 @@ def answer(
     kind = _kind(judged, prediction, decision)
     paste = _paste(prediction, shown, decision)
     is_known = report.verbs(prediction)[0] == "pays" and any(row["fits"] for row in every)
+    chances = CHANCES[judged.word or "may"] if judged.share_held else (None, None)
     every_fact = {
         "advice": Fact(_advice(judged, decision) if is_known else None),
         "how_sure": Fact(judged.word),
         "share_held": Fact(judged.share_held if is_known else None),
+        "chance_from": Fact(chances[0]),
+        "chance_to": Fact(chances[1]),
         **_facts(judged, prediction, best),
         **(decision.facts() if decision else {}),
         "engine_option": Fact(paste[0]),

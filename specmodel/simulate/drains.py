@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from specmodel.core.base.errors import InputError
 from specmodel.core.base.units import FloatArray, check
 from specmodel.core.prediction.intervals import states_errors
 from specmodel.simulate.drafting import paces
@@ -248,7 +249,8 @@ def drain_of(study: Study, prompts: int, **how: Any) -> Drain:
     check("drain", prompts, minimum=1, maximum=MOST_REQUESTS, whole=True)
     samples = how.get("samples", 1)
     check("samples", samples, minimum=1, maximum=MOST_REQUESTS // prompts, whole=True)
-    check("servers", how.get("servers", 1), minimum=1, maximum=prompts, whole=True)
+    if check("servers", how.get("servers", 1), minimum=1, whole=True) > prompts:
+        raise InputError("servers", how["servers"], f"at most {prompts}, the number of prompts")
     check("finished", how.get("finished", 1), above=0, maximum=1)
     every = answers(
         study.lengths,

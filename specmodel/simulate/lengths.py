@@ -56,7 +56,7 @@ def lengths_asked(
             expected = f"a name such as {nearest(str(name), WORKLOADS)}, or a file"
             raise InputError("workload", name, expected)
         law = WORKLOADS[name or _USUAL]
-        mean = f"means: prompt {law.prompt_tokens:g}, output {law.output_tokens:g} tokens"
+        mean = f"on average {law.prompt_tokens:g} prompt and {law.output_tokens:g} output tokens"
         return law, {} if name else {"workload": f"{_USUAL} ({mean})"}
     from specmodel.simulate.recorded import read_requests  # imports pandas
 

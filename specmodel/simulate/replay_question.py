@@ -242,7 +242,7 @@ def _timed(asked: Mapping[str, Any], where: Where, source: Source) -> dict[str, 
         return said | {"times": times.up_to(longest), "deployment": None}
     for name in ("target", *([] if where.manner.is_drafting else ["drafter"]), "hardware"):
         if name not in asked:
-            expected = "a name or path, or `step_times` without target, drafter and hardware"
+            expected = "a name or path, or `step_times` instead of target, drafter and hardware"
             raise InputError(name, None, expected)
     deployment, assumed = deployed(where, (1, HELD[1]))
     if deployment.drafter.is_lookup:

@@ -298,14 +298,8 @@ def add_costs(rows: Iterable[Row], gpu_hour_price: float | None, num_gpus: int) 
             row["cost_per_hour"] = None if row["gpus"] is None else row["gpus"] * gpu_hour_price
 
 
-def not_carried(rows: Sequence[Row]) -> dict[float, float]:
-    """Return the rates that no policy sustains, each with the largest rate served [request/s].
-
-    The rate served is lower for a run with fewer requests.
-    """
+def not_carried(rows: Sequence[Row]) -> list[float]:
+    """Return the rates that no policy sustains [request/s]."""
     steady = {row["request_rate"] for row in rows if row["is_steady"]}
-    found: dict[float, float] = {}
-    for row in rows:
-        if (rate := row["request_rate"]) and rate not in steady:
-            found[rate] = max(row["carried_rate"], found.get(rate, 0.0))
-    return found
+    rates = dict.fromkeys(row["request_rate"] for row in rows)
+    return [rate for rate in rates if rate and rate not in steady]

@@ -205,8 +205,8 @@ def test_how_wrong_an_engine_is_is_said(run, engine, of):
     command = WITH_ENGINE[0].replace("--engine vllm", f"--engine {engine} --verbose")
     record = load_engine(engine)
     own, left_out = record.fit.mean_error, record.fit.left_out_error[of]
-    told = f"mean error {own:.0%} on the rows used in the fit, {left_out:.0%} on a held-out {of}"
-    said = f"Engine: {record.fit.fitted_on.version}, fitted; {told}."
+    told = f"mean prediction error {own:.0%} on these runs, {left_out:.0%} on a {of} left out"
+    said = f"Engine overheads: fitted to runs of {record.fit.fitted_on.version}; {told} of the fit."
     assert said in run(command, one_line=True)
     assert told in run("list engines", one_line=True)
 

@@ -49,9 +49,11 @@ def test_two_files_move_a_profile_to_the_host_that_ran_them(run):
     assert re.search(rf"draft_pass_time .* {written} +not determined", moved)
     assert "host" not in assumed  # which is fitted
     whole = f"predict {WHERE} --acceptance-rate 0.6 --verbose --engine"
-    assert "Engine: sglang 0.5.5, fitted" in in_one_line(run(f"{whole} ./mine.toml"))
+    assert "Engine overheads: fitted to runs of sglang 0.5.5" in in_one_line(
+        run(f"{whole} ./mine.toml")
+    )
     run(f"{VLLM} --output new.toml")
-    told = "Engine: version not recorded, fitted"
+    told = "Engine overheads: fitted to runs of an unrecorded version"
     assert told in in_one_line(run(f"{whole} ./new.toml"))
 
 

@@ -43,7 +43,7 @@ def test_the_first_lines_say_the_answer_and_what_was_taken(run, rows):
     below = run("predict qwen3.5-397b h200 --verbose", one_line=True)
     assert "Defaults you can change: gpus 8 (the fewest that hold weights, drafter and 32" in below
     assert "drafter mtp (as in vLLM recipes" in below
-    assert f"Engine: {load_engine('vllm').fit.fitted_on.version}" in below
+    assert f"fitted to runs of {load_engine('vllm').fit.fitted_on.version}" in below
 
 
 @cases("command", "predict qwen3.5-397b h200", "schedule qwen3-30b-a3b h200 --for sglang")

@@ -144,7 +144,7 @@ def test_a_kind_that_was_not_measured_has_the_logit_of_others():
     logit = np.log(0.84 / 0.16) + shifts["chat"].shift - known
     assert head.tokens_on("chat", 1)[0] == pytest.approx(1 + 1 / (1 + np.exp(-logit)))
     assert "(code: speed-coding; source: Semi" in head.acceptance("chat").source
-    assert head.acceptance("chat").source.endswith("; chat: estimated from the other tasks)")
+    assert head.acceptance("chat").source.endswith("; chat: estimated from code)")
 
 
 def test_a_kind_measured_at_one_length_moves_the_curve_through_it():

@@ -202,7 +202,7 @@ def provenance(
 ) -> dict[str, Any]:
     """Return the fields of `FittedOn`, with the ranges of batch sizes and draft lengths."""
     return {
-        "version": version or "version not recorded",
+        "version": version or "an unrecorded version",
         "hardware": sorted({d.hardware.name for d in deployments}),
         "drafters": sorted({d.drafter.kind for d in deployments if d.has_drafter}),
         "batch_size": [int(min(batch_size)), int(max(batch_size))],

@@ -12,6 +12,7 @@ from specmodel.core.base.notes import Note
 from specmodel.core.base.units import NORMAL_80
 from specmodel.core.cost.deployment import Deployment
 from specmodel.core.cost.kinds import kernels_of, narrows_cache, places_taken
+from specmodel.core.drafters.heads import DERIVED
 from specmodel.core.drafters.passes import Drafter
 from specmodel.core.layers.kinds import FITTED_KINDS, KINDS, MAIN_KINDS
 from specmodel.core.layers.states import StateKeeping
@@ -107,7 +108,10 @@ def state_slots(states: StateKeeping) -> Note:
 
 def _assumed_of_drafter(drafter: Drafter, given: Mapping[str, Any]) -> dict[str, Any]:
     if not drafter.is_lookup:
-        return {"draft_dtype": drafter.architectures[0].weight_dtype, **dict(drafter.assumed)}
+        head, told = drafter.architectures[0], dict(drafter.assumed)
+        if head.source == DERIVED and not told:
+            told = {"draft_head": "usual sizes"}
+        return {"draft_dtype": head.weight_dtype, **told}
     is_record = isinstance(given.get("drafter"), Drafter)
     defaults = {"proposal_rate": 1.0 if is_record else TYPICAL_PROPOSAL_RATE, "lookup_time": 0.0}
     kept = {name for name, value in defaults.items() if getattr(drafter, name) == value}

@@ -30,6 +30,10 @@ def one_head(
     return Drafter(name=kind, parts=parts, is_head=True, target_sizes=sizes, **fields)
 
 
+DERIVED = "derived from the target"
+"""Source of heads whose sizes follow from the target and from rules."""
+
+
 def head_shape(
     target: Architecture, name: str, usual: HeadShape, factor: int, **given: int | None
 ) -> tuple[HeadShape, tuple[tuple[str, str], ...]]:
@@ -62,7 +66,7 @@ def derived_head(target: Architecture, kind: str, shape: HeadShape, mixer: Mixer
     fields = {
         "schema_version": 2,
         "name": f"{kind} on {target.name}",
-        "source": shape.source or "derived from the target",
+        "source": shape.source or DERIVED,
         "hidden_size": target.hidden_size,
         "layers": [{"count": shape.num_layers, "mixer": as_table(mixer), "feed_forward": block}],
         "weight_dtype": dtype,

@@ -18,6 +18,7 @@ from specmodel.core.algebra.acceptance import (
     acceptance_of_blocks,
 )
 from specmodel.core.base.errors import InputError
+from specmodel.core.base.text import listed
 from specmodel.core.base.units import FloatArray, Numeric, quantiles
 from specmodel.core.drafters.names import NamedDrafter, named_drafters
 from specmodel.core.drafters.published import is_named, rows_of
@@ -207,7 +208,8 @@ class PublishedHead(Struct, frozen=True, dict=True):
             known = self.tasks[kind]
             by_source.setdefault(known.source, []).append(f"{kind}: {', '.join(known.data_sets)}")
         told = [f"{'; '.join(sets)}; source: {source}" for source, sets in by_source.items()]
-        told += [f"{' and '.join(derived)}: estimated from the other tasks"] if derived else []
+        if derived:
+            told.append(f"{listed(derived)}: estimated from {listed(measured or [self.base])}")
         return "; ".join(told)
 
     def _smoothed(self, task: str) -> str:

@@ -113,7 +113,9 @@ def _of_form(deployment: Deployment, where: Where, accepted: Accepted) -> Accept
         if value in TYPICAL_NAMES:
             return _typical(deployment, value, accepted.tasks)
         if measured is not None:
-            expected = "Published acceptance has its own lengths. Remove `measured_draft_length`."
+            expected = (
+                "Published acceptance states its draft lengths. Remove `measured_draft_length`."
+            )
             raise InputError("measured_draft_length", measured, expected)
         task = accepted.tasks
         found = load_acceptance(deployment.target, deployment.drafter, value, task)

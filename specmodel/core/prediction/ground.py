@@ -26,6 +26,8 @@ LEAST_ROWS, LEAST_HOSTS = 20, 3
 SURELY, LIKELY = 0.95, 0.75
 """Least chances for the words "surely" and "likely", and least shares of statements with these
 words that were true for hosts left out [-]."""
+CHANCES = {"surely": (SURELY, 1.0), "likely": (LIKELY, SURELY), "may": (0.5, LIKELY)}
+"""Ends of the chances of the published gains that are counted for a word [-]."""
 Kind = Literal["known", "few", "none", "own", "unfitted"]
 _DRAFTERS = {
     "ngram": "look-up",

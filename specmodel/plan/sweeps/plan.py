@@ -285,8 +285,8 @@ def with_usual(axes: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[str,
     if not Accepted.of(values).form.keys() & {*FORMS}:
         lacking["acceptance"] = "`acceptance_rate=0.7`"
     if lacking and max(len(values.get(name, ())) for name in ("target", "drafter")) > 1:
-        why = "as only a sweep of one target and one drafter has defaults"
-        expected = f"{' and '.join(lacking.values())}, {why}"
+        why = "Only a sweep of one target and one drafter has defaults."
+        expected = f"{' and '.join(lacking.values())}. {why}"
         raise InputError(next(iter(lacking)), values.get(next(iter(lacking))), expected)
     values = {"batch_size": [*cases.DEFAULT_BATCH_SIZES], **values}
     if "drafter" in values:
