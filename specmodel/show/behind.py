@@ -146,7 +146,7 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
     for title, names in zip(_TEXTS["groups"], (first, yours, stored, ours), strict=True):
         lines += [f"{title}:"] * bool(names)
         for name in names:
-            text = f"  {name:<{width}}  {_value(name, assumed[name])}"
+            text = f"  {name:<{width}}  {value_text(name, assumed[name])}"
             lines.append(wrap(text, " " * (width + 4)))
     return "\n".join(lines)
 
@@ -158,7 +158,7 @@ def briefly(assumed: Mapping[str, Any]) -> str:
     return wrap(f"Assumed: {shown} (all: --verbose).") if assumed else ""
 
 
-def _value(name: str, value: object) -> str:
+def value_text(name: str, value: object) -> str:
     """Return an assumed value as text, with its plausible range and the meaning of its name."""
     from specmodel.core.algebra.acceptance import PLAUSIBLE_PROPOSAL_RATES
     from specmodel.core.algebra.experts import PLAUSIBLE_ROUTING_CORRELATIONS

@@ -11,7 +11,7 @@ from specmodel.plan.alternatives import Alternatives
 from specmodel.plan.ranking import Ranking, carried_facts as carried_by_gpu
 from specmodel.plan.sensitivity import Sensitivity, sensitivity_facts
 from specmodel.show import forms, report
-from specmodel.show.behind import FOR_PROGRAMS, behind, ground_facts, ground_texts
+from specmodel.show.behind import FOR_PROGRAMS, behind, ground_facts, ground_texts, value_text
 from specmodel.show.columns import of_table, units
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, records, text_table
@@ -166,7 +166,7 @@ def _page(
 def _assumed(prediction: Prediction, common: Collection[str]) -> list[str]:
     """Return a line with the assumptions of one alternative; [] if all of them are `common`."""
     rest = {k: v for k, v in prediction.assumptions.items() if k not in (*common, *FOR_PROGRAMS)}
-    own = ", ".join(f"{name}\xa0{value}" for name, value in rest.items())
+    own = "; ".join(f"{name}\xa0{value_text(name, value)}" for name, value in rest.items())
     return [f"Assumed: {own}."] if own else []
 
 

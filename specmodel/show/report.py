@@ -143,7 +143,7 @@ def brief_source(source: str) -> str:
     """Return the source of an acceptance; without the measurement unless `VERBOSE`."""
     if "published for " in source:
         return source
-    who, *caution = re.split("; (?=from |of )", source)
+    who, *caution = re.split("; (?=beyond |of )", source)
     preset = re.sub(r" \((?:\w+: |[A-Z]).*", "", who)
     shown = who if VERBOSE.get() else preset
     return "; ".join([who if preset == who else f"published for {shown}", *caution])

@@ -326,7 +326,7 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
         >>> known = Acceptance(acceptance_by_position=[0.8, 0.6], source="a paper")
         >>> known.continued(4).acceptance_by_position, known.continued(4).source
-        ([0.8, 0.6, 0.6, 0.6], 'a paper; from length 3 on, the last measured rate is assumed')
+        ([0.8, 0.6, 0.6, 0.6], 'a paper; beyond draft length 2, the last measured rate is assumed')
         """
         if self.acceptance_by_position is None or draft_length <= self.max_draft_length:
             return self
@@ -334,7 +334,7 @@ class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         known = rates.shape[-1]
         wider = np.full((draft_length,) * rates.ndim, rates.flat[-1])
         wider[tuple(slice(known) for _ in rates.shape)] = rates
-        source = f"{self.source}; from length {known + 1} on, the last measured rate is assumed"
+        source = f"{self.source}; beyond draft length {known}, the last measured rate is assumed"
         return replace(self, acceptance_by_position=wider.tolist(), source=source)
 
     @property
